@@ -1,0 +1,223 @@
+//! The page that `weft sim report` writes: one HTML file that needs nothing else.
+//!
+//! Invariants: no script and no address outside the file, so it can be mailed, archived and opened offline; all
+//! text that came from a user is escaped; the same data gives the same bytes. Numbers that are not finite are
+//! shown as a dash, never as `NaN`. Running the simulator and writing the file are the caller's business.
+
+mod chart;
+mod finding;
+mod table;
+mod text;
+
+use chart::bars::Bars;
+use chart::heat::Heat;
+use chart::lines::{Axis, Lines};
+use chart::{Size, legend};
+use std::fmt::Write;
+use text::{escape, mean, percent, percent_tick, rate, share};
+
+/// All that the page shows.
+#[derive(Clone, Debug)]
+pub(crate) struct PageData {
+    /// Name of the scenario.
+    pub(crate) title: String,
+    /// What was simulated, as pairs of a name and a value.
+    pub(crate) summary: Vec<(String, String)>,
+    /// By policy. The first is the one the page is about.
+    pub(crate) policies: Vec<PolicyData>,
+    /// No policy could have a higher goodput, in requests a second.
+    pub(crate) bound: f64,
+    /// The fraction of bad requests that goodput allows.
+    pub(crate) limit: f64,
+}
+
+/// What one policy did.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyData {
+    /// Its name.
+    pub(crate) name: String,
+    /// Highest rate at which the bad fraction over all requests is within the limit.
+    pub(crate) goodput_average: Estimate,
+    /// Highest rate at which the bad fraction of every model is within the limit.
+    pub(crate) goodput_worst: Estimate,
+    /// Behaviour by offered rate, in rising order of rate.
+    pub(crate) points: Vec<Point>,
+}
+
+/// A number and its spread over seeds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Estimate {
+    /// Mean over seeds.
+    pub(crate) mean: f64,
+    /// Lowest.
+    pub(crate) low: f64,
+    /// Highest.
+    pub(crate) high: f64,
+}
+
+/// A policy at one offered rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    /// Offered requests a second.
+    pub(crate) rate: f64,
+    /// Fraction of requests that were late, refused or lost.
+    pub(crate) bad_average: f64,
+    /// The same for the model that fared worst.
+    pub(crate) bad_worst: f64,
+    /// Requests per batch.
+    pub(crate) mean_batch: f64,
+    /// Fraction of the time each GPU was busy, by id.
+    pub(crate) gpu_busy: Vec<f64>,
+}
+
+/// The page, as a whole HTML document.
+pub(crate) fn render(data: &PageData) -> String {
+    let title = escape(&data.title);
+    let mut body = String::new();
+    let mut add = |part: String| {
+        body.push_str(&part);
+        body.push('\n');
+    };
+    add(format!(
+        "<header><p class=\"kicker\">weft sim report</p><h1>{title}</h1>\
+         <p class=\"question\">How many requests a second can this cluster answer in time under each scheduling \
+         policy, and what happens on the way there?</p></header>"
+    ));
+    add(summary(&data.summary));
+    add(finding::section(data));
+    add(goodput(data));
+    add(bad_rate(data));
+    add(mean_batch(data));
+    add(gpu_use(data));
+    add(table::goodput(data));
+    add(table::points(data));
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}: weft sim report</title>\n\
+         <style>\n{}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+        include_str!("page/style.css")
+    )
+}
+
+fn summary(pairs: &[(String, String)]) -> String {
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("<dl class=\"summary\" aria-label=\"What was simulated\">");
+    for (name, value) in pairs {
+        // A value that is too long for a column of the grid gets a row of its own.
+        let class = if value.chars().count() > 30 { " class=\"long\"" } else { "" };
+        let _ = write!(out, "<div{class}><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+    }
+    out.push_str("</dl>");
+    out
+}
+
+fn goodput(data: &PageData) -> String {
+    let limit = percent_tick(data.limit);
+    let bars = Bars { policies: &data.policies, bound: data.bound };
+    figure(
+        "Goodput",
+        &format!(
+            "The highest offered rate at which at most {limit} of requests are bad, that is late, refused or lost. \
+             Whiskers span the seeds."
+        ),
+        "<ul class=\"legend always\"><li><i class=\"swatch\"></i>all requests taken together</li>\
+         <li><i class=\"swatch worst\"></i>every model on its own: the worst one is within the limit</li></ul>",
+        |size| bars.draw(size),
+    )
+}
+
+fn bad_rate(data: &PageData) -> String {
+    let legend = legend(&data.policies)
+        + "<ul class=\"legend always\"><li><i class=\"line\"></i>all requests</li>\
+           <li><i class=\"line dashed\"></i>worst model</li></ul>";
+    let limit = percent_tick(data.limit);
+    figure(
+        "Bad requests",
+        &format!("The part of requests that was late, refused or lost. Goodput is where a line crosses {limit}."),
+        &legend,
+        |size| {
+            Lines {
+                policies: &data.policies,
+                bound: data.bound,
+                name: "Bad requests",
+                unit: "bad requests, logarithmic",
+                axis: Axis::LogPercent { floor: 1e-4, limit: data.limit },
+                value: |point| point.bad_average,
+                second: Some(|point| point.bad_worst),
+                tell: |point| {
+                    format!("{} bad, {} of the worst model", percent(point.bad_average), percent(point.bad_worst))
+                },
+            }
+            .draw(size)
+        },
+    )
+}
+
+fn mean_batch(data: &PageData) -> String {
+    figure(
+        "Batch size",
+        "Larger batches use a GPU better, up to the latency that the objectives leave.",
+        &legend(&data.policies),
+        |size| {
+            Lines {
+                policies: &data.policies,
+                bound: data.bound,
+                name: "Mean batch",
+                unit: "requests a batch",
+                axis: Axis::FromZero,
+                value: |point| point.mean_batch,
+                second: None,
+                tell: |point| format!("{} requests a batch", rate(point.mean_batch)),
+            }
+            .draw(size)
+        },
+    )
+}
+
+fn gpu_use(data: &PageData) -> String {
+    let lines = figure(
+        "GPU use",
+        "The part of the time that GPUs were busy, averaged over all of them. At the same bad rate, lower is cheaper.",
+        &legend(&data.policies),
+        |size| {
+            Lines {
+                policies: &data.policies,
+                bound: data.bound,
+                name: "GPU use",
+                unit: "busy, mean of all GPUs",
+                axis: Axis::Percent,
+                value: |point| mean(&point.gpu_busy),
+                second: None,
+                tell: |point| format!("GPUs {} busy", share(mean(&point.gpu_busy))),
+            }
+            .draw(size)
+        },
+    );
+    let Some(first) = data.policies.first().filter(|first| first.points.iter().any(|point| !point.gpu_busy.is_empty()))
+    else {
+        return lines;
+    };
+    let rates = chart::rates(&data.policies);
+    let heat = Heat { policy: first, rates };
+    let name = escape(&first.name);
+    lines
+        + &figure(&format!("Which GPUs {name} uses"), &finding::gpus_in_use(first), &chart::heat::key(), |size| {
+            heat.draw(size)
+        })
+}
+
+/// A heading, a sentence, a key and a chart. The chart is drawn twice, for wide windows and paper and for narrow
+/// windows, and the style sheet shows one: text in a drawing scaled down to a phone could not be read.
+fn figure(heading: &str, caption: &str, key: &str, draw: impl Fn(Size) -> String) -> String {
+    let (wide, narrow) = (draw(Size::Wide), draw(Size::Narrow));
+    format!(
+        "<figure><figcaption><h2>{heading}</h2><p>{caption}</p></figcaption>\n{key}\n\
+         <div class=\"wide\">{wide}</div>\n<div class=\"narrow\">{narrow}</div></figure>"
+    )
+}
+
+#[cfg(test)]
+mod tests;

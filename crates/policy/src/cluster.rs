@@ -1,0 +1,285 @@
+//! What the scheduler knows: who waits, which GPUs there are and what they were given.
+//!
+//! Invariants, held here so that no policy can break them:
+//! 1. A request is in exactly one place: a lane, or a batch on a GPU. It leaves by being answered: its batch
+//!    finished, or it was refused.
+//! 2. A GPU's batches run one after the other in the order given; `free_at` is when the last of them should
+//!    be over.
+//! 3. A GPU is *available* when it may be given a batch: it is alive, not leaving, and idle or due to be idle
+//!    within the policy's lead. Available GPUs are in `available`, the other live ones in `busy`.
+
+use crate::bitset::BitSet;
+use crate::tournament::Tournament;
+use crate::{
+    GpuId, GpuType, LaneId, LatencyTable, ModelId, Network, Outlook, Queue, RateEstimate, Request, Span, Time,
+};
+use std::collections::VecDeque;
+
+/// A model as the scheduler sees it.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// From arrival to answer, network included.
+    pub objective: Span,
+    /// Latency by GPU type. An empty table: this type cannot meet the objective at all.
+    pub tables: Vec<LatencyTable>,
+    /// The expected gap between requests before any was seen; [`Span::MAX`] when unknown.
+    pub expected_gap: Span,
+}
+
+impl Model {
+    /// The table of the type that runs one request fastest.
+    pub fn fastest(&self) -> &LatencyTable {
+        let alone = |table: &&LatencyTable| table.latency(1);
+        self.tables.iter().filter(|table| table.max_batch() > 0).min_by_key(alone).unwrap_or(&self.tables[0])
+    }
+}
+
+/// A queue and the model its requests ask for.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// What they ask for.
+    pub model: ModelId,
+    /// Who waits.
+    pub queue: Queue,
+}
+
+/// A batch on a GPU, running or next.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight {
+    /// Its serial number.
+    pub batch: u64,
+    /// The lane it came from.
+    pub lane: LaneId,
+    /// Its model.
+    pub model: ModelId,
+    /// How many requests are in it.
+    pub size: usize,
+    /// When it should start.
+    pub start: Time,
+    /// When it should be over.
+    pub finish: Time,
+}
+
+/// A GPU as the scheduler sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Gpu {
+    /// Its type.
+    pub kind: GpuType,
+    /// Whether it is there.
+    pub alive: bool,
+    /// Whether it goes away once its batches are over.
+    pub leaving: bool,
+    /// Whether it was told to stop what it runs and has not said that it did.
+    pub stopping: bool,
+    /// When the last batch it was given should be over.
+    pub free_at: Time,
+    /// Its batches in order.
+    pub flights: VecDeque<Flight>,
+    /// The requests of those batches, in the same order.
+    pub(crate) requests: VecDeque<Request>,
+}
+
+/// Lanes, GPUs and models.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// By model id.
+    pub models: Vec<Model>,
+    /// By lane id; lane `m` is model `m`'s own.
+    pub lanes: Vec<Lane>,
+    /// By GPU id.
+    pub gpus: Vec<Gpu>,
+    /// Requests that came, by model id.
+    pub offered: Vec<u64>,
+    /// Requests that were refused, by model id.
+    pub refused: Vec<u64>,
+    /// Arrival rates by model id.
+    pub rates: Vec<RateEstimate>,
+    /// What lies between a decision and its effect.
+    pub network: Network,
+    /// GPUs that may be given a batch, by type.
+    pub(crate) available: Vec<BitSet>,
+    /// When the other live GPUs should be free.
+    pub(crate) busy: Tournament,
+    /// When each lane's head loses its last chance.
+    pub(crate) expiry: Tournament,
+    /// How long before it is free a GPU may be given its next batch.
+    pub(crate) lead: Span,
+    pub(crate) batches: u64,
+    live: usize,
+}
+
+impl Cluster {
+    pub(crate) fn new(models: Vec<Model>, gpus: &[GpuType], network: Network, lead: Span) -> Cluster {
+        let lanes: Vec<_> =
+            (0..models.len()).map(|model| Lane { model: ModelId::new(model), queue: Queue::default() }).collect();
+        let mut cluster = Cluster {
+            rates: models.iter().map(|model| RateEstimate::new(model.expected_gap)).collect(),
+            expiry: Tournament::new(lanes.len()),
+            busy: Tournament::new(gpus.len()),
+            available: Vec::new(),
+            gpus: Vec::new(),
+            offered: vec![0; models.len()],
+            refused: vec![0; models.len()],
+            models,
+            lanes,
+            network,
+            lead,
+            batches: 0,
+            live: 0,
+        };
+        for (index, kind) in gpus.iter().enumerate() {
+            cluster.join(Time::ZERO, GpuId::new(index), *kind);
+        }
+        cluster.count_live();
+        cluster
+    }
+
+    /// The model whose requests wait in a lane.
+    #[inline]
+    pub fn model_of(&self, lane: LaneId) -> ModelId {
+        self.lanes[lane.index()].model
+    }
+
+    /// Who waits in a lane.
+    #[inline]
+    pub fn queue(&self, lane: LaneId) -> &Queue {
+        &self.lanes[lane.index()].queue
+    }
+
+    /// How long batches of a model take on a GPU.
+    #[inline]
+    pub fn table(&self, model: ModelId, gpu: GpuId) -> &LatencyTable {
+        &self.models[model.index()].tables[self.gpus[gpu.index()].kind.index()]
+    }
+
+    /// What would become of a batch of this lane sent to this GPU now.
+    #[inline]
+    pub fn outlook(&self, now: Time, lane: LaneId, gpu: GpuId) -> Outlook<'_> {
+        let table = self.table(self.model_of(lane), gpu);
+        Outlook { now, gpu_free: self.gpus[gpu.index()].free_at, table, network: &self.network }
+    }
+
+    /// What would become of a batch of this lane on the GPU it is most likely to get: the lowest available
+    /// one that can run it, else the fastest type on whichever GPU is free first.
+    #[inline]
+    pub fn likely_outlook(&self, now: Time, lane: LaneId) -> Outlook<'_> {
+        match self.available_for(self.model_of(lane)) {
+            Some(gpu) => self.outlook(now, lane, gpu),
+            None => {
+                let gpu_free = self.busy.earliest().max(now);
+                let table = self.models[self.model_of(lane).index()].fastest();
+                Outlook { now, gpu_free, table, network: &self.network }
+            }
+        }
+    }
+
+    /// The available GPU with the lowest id that can run this model at all.
+    #[inline]
+    pub fn available_for(&self, model: ModelId) -> Option<GpuId> {
+        let tables = &self.models[model.index()].tables;
+        let able = self.available.iter().zip(tables).filter(|(_, table)| table.max_batch() > 0);
+        able.filter_map(|(gpus, _)| gpus.first()).min().map(GpuId::new)
+    }
+
+    /// All available GPUs, by type and then by id.
+    pub fn available(&self) -> impl Iterator<Item = GpuId> + '_ {
+        self.available.iter().flat_map(|gpus| gpus.iter().map(GpuId::new))
+    }
+
+    /// Whether this GPU may be given a batch.
+    pub fn is_available(&self, gpu: GpuId) -> bool {
+        self.available[self.gpus[gpu.index()].kind.index()].contains(gpu.index())
+    }
+
+    /// How many GPUs may be given a batch.
+    #[inline]
+    pub fn available_count(&self) -> usize {
+        self.available.iter().map(BitSet::len).sum()
+    }
+
+    /// How many GPUs are there and stay.
+    #[inline]
+    pub fn live_count(&self) -> usize {
+        self.live
+    }
+
+    /// GPUs that are there and stay.
+    pub fn live(&self) -> impl Iterator<Item = GpuId> + '_ {
+        let live = self.gpus.iter().enumerate().filter(|(_, gpu)| gpu.alive && !gpu.leaving);
+        live.map(|(index, _)| GpuId::new(index))
+    }
+
+    /// The mean gap between requests of a model.
+    pub fn gap(&mut self, now: Time, model: ModelId) -> Span {
+        self.rates[model.index()].gap(now)
+    }
+
+    /// A further lane for a model, for policies that route requests before they run them.
+    pub fn open_lane(&mut self, model: ModelId) -> LaneId {
+        self.lanes.push(Lane { model, queue: Queue::default() });
+        LaneId::new(self.lanes.len() - 1)
+    }
+
+    /// When a busy GPU next comes within the policy's lead; never where there is no lead, because then the
+    /// end of a batch says so.
+    pub(crate) fn next_available(&self) -> Time {
+        if self.lead == Span::ZERO {
+            Time::NEVER
+        } else {
+            self.busy.earliest() - self.lead.min(self.busy.earliest() - Time::ZERO)
+        }
+    }
+
+    /// Whether a request can still be on time if it starts alone, now, on the fastest type of GPU.
+    pub(crate) fn has_a_chance(&self, now: Time, request: &Request) -> bool {
+        let table = self.models[request.model.index()].fastest();
+        let network = &self.network;
+        table.max_batch() > 0 && now + network.control + network.data_per_request + table.latency(1) <= request.deadline
+    }
+
+    pub(crate) fn join(&mut self, now: Time, gpu: GpuId, kind: GpuType) {
+        if gpu.index() >= self.gpus.len() {
+            self.gpus.resize(gpu.index() + 1, Gpu::default());
+        }
+        if kind.index() >= self.available.len() {
+            self.available.resize(kind.index() + 1, BitSet::default());
+        }
+        let slot = &mut self.gpus[gpu.index()];
+        assert!(!slot.alive, "{gpu:?} joined twice");
+        *slot = Gpu { kind, alive: true, free_at: now, ..Gpu::default() };
+        self.sort_gpu(now, gpu);
+    }
+
+    /// Counts anew how many GPUs there are, after one joined, left or died.
+    pub(crate) fn count_live(&mut self) {
+        self.live = self.live().count();
+    }
+
+    /// Puts a GPU among the available or the busy ones, whichever it belongs to; whether it became available.
+    pub(crate) fn sort_gpu(&mut self, now: Time, gpu: GpuId) -> bool {
+        let state = &self.gpus[gpu.index()];
+        let soon = self.lead > Span::ZERO && state.free_at <= now + self.lead;
+        let available = state.alive && !state.leaving && !state.stopping && (state.flights.is_empty() || soon);
+        let waiting = if state.alive && !available { state.free_at } else { Time::NEVER };
+        let kind = state.kind.index();
+        self.busy.set(gpu.index(), waiting);
+        self.available[kind].set(gpu.index(), available) && available
+    }
+
+    /// Sets when a lane's head loses its last chance, after the head changed.
+    #[inline]
+    pub(crate) fn watch_head(&mut self, lane: LaneId, patient: bool) {
+        let state = &self.lanes[lane.index()];
+        let at = match state.queue.head() {
+            None => Time::NEVER,
+            Some(head) if patient => head.deadline + Span::from_nanos(1),
+            Some(head) => {
+                let table = self.models[state.model.index()].fastest();
+                let alone = if table.max_batch() > 0 { table.latency(1) } else { Span::ZERO };
+                let network = &self.network;
+                head.deadline - (alone + network.control + network.data_per_request) + Span::from_nanos(1)
+            }
+        };
+        self.expiry.set(lane.index(), at);
+    }
+}

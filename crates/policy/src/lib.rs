@@ -1,0 +1,31 @@
+//! Every decision Weft makes.
+//!
+//! Pure code: no clock, no I/O, no async, no unsafe, no randomness of its own. Time is an argument, effects
+//! are values. The live scheduler and the simulator drive the same code.
+//!
+//! Suggested reading order is the order of the modules below.
+
+#![forbid(unsafe_code)]
+
+mod time;
+mod id;
+mod request;
+mod profile;
+mod batching;
+mod rate;
+mod tournament;
+mod bitset;
+mod cluster;
+mod dispatch;
+pub mod policies;
+
+pub use batching::{Candidate, Network, Outlook, candidate, target_batch};
+pub use bitset::BitSet;
+pub use cluster::{Cluster, Flight, Gpu, Lane, Model};
+pub use dispatch::{Action, Actions, Context, Dispatcher, Event, Policy, Reason};
+pub use id::{GpuId, GpuType, LaneId, ModelId, RequestId};
+pub use profile::{CsvError, LatencyTable, MAX_BATCH, Selection};
+pub use rate::RateEstimate;
+pub use request::{Queue, Request};
+pub use time::{Span, SpanSyntax, Time};
+pub use tournament::Tournament;

@@ -1,0 +1,367 @@
+//! Weft's own policy: every GPU-millisecond and every refusal has a price, and each decision compares prices.
+//!
+//! Four ideas, none of which needs a setting per workload:
+//!
+//! 1. **Wait when waiting pays.** While a lane waits, requests join its batch and each saves a share of the
+//!    fixed cost of another batch: `alone / (size * gap)` GPU-seconds a second. A GPU kept idle for it loses at
+//!    most one a second, and nothing while others idle anyway. So a lane waits while its gain is above that
+//!    price, which rises with the load; at low load this is deferred batching, which leaves whole GPUs idle.
+//! 2. **Start early whom it costs least.** A batch that starts `slack` before its time shortens its cycle and
+//!    so costs `alone * slack / cycle` of future GPU time. When the last free GPU is given away, it goes to the
+//!    lane for which that is least, as long as the forecast shows everybody else still on time; else to the
+//!    lane with the least slack.
+//! 3. **See trouble early and choose whom it hits.** When the forecast shows a batch that will be late, the
+//!    cheapest way out is taken: the requests refused, at their model's price, less the GPU time that saves.
+//!    A lone request of an expensive model frees a GPU for many others; the head of a long queue frees nothing.
+//! 4. **Every model has an error budget** (see `budget`), so that the cheapest way out is not always the same
+//!    model's.
+//!
+//! The forecast looks at the most urgent [`WINDOW`] lanes and is made only when the last free GPU is given
+//! away, so an arrival costs a look at its own lane and nothing else.
+
+mod budget;
+mod load;
+mod forecast;
+
+use crate::{Context, GpuId, LaneId, ModelId, Policy, Span, Time, Tournament, candidate};
+use budget::{Budgets, ONE};
+use forecast::{Forecast, Job};
+
+/// How many lanes a forecast looks at.
+const WINDOW: usize = 32;
+/// How many of them are considered for an early start.
+const CHOICES: usize = 4;
+/// What a millisecond of GPU time is worth, in requests (of [`ONE`]) refused.
+const MILLISECOND: i64 = ONE * 6 / 100;
+/// A lane spared by refusing its heads must be able to wait this much longer than the one it makes room for.
+const GRACE: Span = Span::from_millis(2);
+/// How much dearer than the refusals they prevent others' refusals may be, in requests.
+const EXTRA: usize = 3;
+const TICK: Span = Span::from_millis(50);
+
+/// Weft's policy.
+#[derive(Debug)]
+pub struct Weft {
+    lanes: Vec<Lane>,
+    budgets: Budgets,
+    /// Latest starts of lanes that would take a GPU now.
+    ready: Tournament,
+    /// Latest starts of lanes that gain by waiting.
+    waiting: Tournament,
+    /// When each lane must be looked at again.
+    timers: Tournament,
+    next_tick: Time,
+    /// So few available GPUs are worth a look ahead.
+    scarce: usize,
+    /// What a GPU-second idle costs.
+    idle_price: u64,
+    forecast: Forecast,
+    jobs: Vec<Job>,
+    order: Vec<(u64, usize)>,
+    urgent: Vec<(Time, usize)>,
+}
+
+/// What is remembered of a lane.
+#[derive(Clone, Debug)]
+struct Lane {
+    /// Mean batch, in 256ths.
+    batch: u64,
+    /// Mean gap between requests.
+    gap: Span,
+    /// How long one request takes alone: the price of a further batch.
+    alone: Span,
+}
+
+impl Lane {
+    /// Mean time from one batch to the next.
+    fn cycle(&self) -> Span {
+        self.gap.scale(self.batch.max(256), 256)
+    }
+}
+
+impl Default for Weft {
+    fn default() -> Weft {
+        let empty = || Tournament::new(0);
+        Weft {
+            lanes: Vec::new(),
+            budgets: Budgets::default(),
+            ready: empty(),
+            waiting: empty(),
+            timers: empty(),
+            next_tick: Time::ZERO,
+            scarce: 1,
+            idle_price: 0,
+            forecast: Forecast::default(),
+            jobs: Vec::new(),
+            order: Vec::new(),
+            urgent: Vec::new(),
+        }
+    }
+}
+
+impl Weft {
+    /// Looks at rates, budgets and load every 50 ms.
+    fn tick(&mut self, context: &mut Context) {
+        if context.now < self.next_tick {
+            return;
+        }
+        self.next_tick = context.now + TICK;
+        let cluster = &mut *context.cluster;
+        if self.lanes.is_empty() {
+            let lane = |model: &crate::Model| {
+                let table = model.fastest();
+                let alone = if table.max_batch() > 0 { table.latency(1) } else { Span::ZERO };
+                Lane { batch: 256, gap: Span::MAX, alone }
+            };
+            self.lanes = cluster.models.iter().map(lane).collect();
+            self.budgets = Budgets::new(self.lanes.len());
+            let empty = Tournament::new(self.lanes.len());
+            (self.ready, self.waiting, self.timers) = (empty.clone(), empty.clone(), empty);
+        }
+        let mut needed = 0;
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            lane.gap = cluster.gap(context.now, ModelId::new(index));
+            let model = &cluster.models[index];
+            needed += load::gpus_needed(model.fastest(), lane.gap, model.objective, &cluster.network);
+        }
+        self.scarce = cluster.live_count().isqrt().max(1);
+        self.idle_price = load::idle_price(needed, cluster.live_count());
+        self.budgets.update(&cluster.offered, &cluster.refused, self.lanes.iter().map(|lane| lane.gap));
+    }
+
+    /// Whether a batch of this size gains more by waiting than an idle GPU costs.
+    fn waits(&self, lane: LaneId, size: usize) -> bool {
+        let lane = &self.lanes[lane.index()];
+        let gain = u128::from(lane.alone.nanos()) * ONE as u128;
+        gain > u128::from(lane.gap.nanos()) * size as u128 * u128::from(self.idle_price)
+    }
+
+    /// The batch a lane aims for: what it usually gets.
+    fn goal(&self, lane: LaneId) -> usize {
+        (self.lanes[lane.index()].batch / 256).max(1) as usize
+    }
+
+    /// Looks at a lane anew and files it as waiting or ready.
+    fn refresh(&mut self, context: &mut Context, lane: LaneId) {
+        context.reject_hopeless(lane);
+        let now = context.now;
+        let outlook = context.cluster.likely_outlook(now, lane);
+        let formed = candidate(context.cluster.queue(lane), self.goal(lane), &outlook);
+        let network = &context.cluster.network;
+        let (ready, waiting, timer) = match formed {
+            None => (Time::NEVER, Time::NEVER, Time::NEVER),
+            Some(formed) => {
+                let send = formed.due - (network.control + network.data_per_request * formed.size);
+                if send > now && self.waits(lane, formed.size) {
+                    (Time::NEVER, formed.latest, send)
+                } else {
+                    (formed.latest, Time::NEVER, formed.latest.max(now) + Span::from_nanos(1))
+                }
+            }
+        };
+        self.ready.set(lane.index(), ready);
+        self.waiting.set(lane.index(), waiting);
+        self.timers.set(lane.index(), timer);
+    }
+
+    /// Gives GPUs away for as long as there is one and somebody who should have it.
+    fn serve(&mut self, context: &mut Context) {
+        loop {
+            let available = context.cluster.available_count();
+            let served = match self.ready.first() {
+                _ if available == 0 => false,
+                _ if available <= self.scarce => self.serve_scarce(context),
+                None => false,
+                Some((latest, _)) if self.reserved(latest, available) => false,
+                Some((_, lane)) => self.serve_first(context, LaneId::new(lane)),
+            };
+            if !served {
+                return;
+            }
+        }
+    }
+
+    /// Whether more urgent lanes that wait need all available GPUs.
+    fn reserved(&mut self, latest: Time, available: usize) -> bool {
+        if available > WINDOW {
+            return false;
+        }
+        self.waiting.first_few(available, &mut self.urgent);
+        self.urgent.len() == available && self.urgent.last().is_some_and(|(other, _)| *other < latest)
+    }
+
+    /// Serves the most urgent lane, or, when no available GPU can run it, the next that one can.
+    fn serve_first(&mut self, context: &mut Context, lane: LaneId) -> bool {
+        if let Some(gpu) = context.cluster.available_for(context.cluster.model_of(lane)) {
+            return self.start(context, gpu, lane);
+        }
+        self.ready.first_few(WINDOW, &mut self.urgent);
+        let lanes = self.urgent.iter().map(|(_, lane)| LaneId::new(*lane));
+        let able = |lane: LaneId| Some((lane, context.cluster.available_for(context.cluster.model_of(lane))?));
+        match lanes.filter_map(able).next() {
+            Some((lane, gpu)) => self.start(context, gpu, lane),
+            None => false,
+        }
+    }
+
+    /// Starts a lane's batch on a GPU; whether there was one to start.
+    fn start(&mut self, context: &mut Context, gpu: GpuId, lane: LaneId) -> bool {
+        let outlook = context.cluster.outlook(context.now, lane, gpu);
+        let Some(formed) = candidate(context.cluster.queue(lane), self.goal(lane), &outlook) else {
+            self.refresh(context, lane);
+            return !context.cluster.queue(lane).is_empty() && self.ready.get(lane.index()) == Time::NEVER;
+        };
+        context.sacrifice(lane, formed.drop);
+        context.run(gpu, lane, formed.size);
+        let state = &mut self.lanes[lane.index()];
+        state.batch = (state.batch * 49 + formed.size as u64 * 256) / 50;
+        self.refresh(context, lane);
+        true
+    }
+
+    /// Gives away one of the last GPUs, with a look ahead; whether anything was done.
+    fn serve_scarce(&mut self, context: &mut Context) -> bool {
+        let gpu = context.cluster.available().next().expect("a GPU is available");
+        self.look_ahead(context, gpu);
+        let conflict = self.forecast.first_late(&self.jobs, false, |index, _| Some(index));
+        if conflict.is_some()
+            && let Some((lane, count)) = self.way_out(context, gpu)
+        {
+            context.sacrifice(lane, count);
+            self.refresh(context, lane);
+            return true;
+        }
+        match self.cheapest_start(context.now, conflict.is_some()) {
+            Some(chosen) => self.start(context, gpu, self.jobs[chosen].lane),
+            None => false,
+        }
+    }
+
+    /// Lists the most urgent lanes that this GPU could serve, and when GPUs become free.
+    fn look_ahead(&mut self, context: &mut Context, gpu: GpuId) {
+        let now = context.now;
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.clear();
+        for tree in [&self.ready, &self.waiting] {
+            tree.first_few(WINDOW, &mut self.urgent);
+            for (_, lane) in &self.urgent {
+                let lane = LaneId::new(*lane);
+                let outlook = context.cluster.outlook(now, lane, gpu);
+                if let Some(formed) = candidate(context.cluster.queue(lane), self.goal(lane), &outlook) {
+                    let waits = formed.due > now && self.waits(lane, formed.size);
+                    jobs.push(Job { lane, formed, waits, takes: outlook.table.latency(formed.size) });
+                }
+            }
+        }
+        jobs.sort_unstable_by_key(|job| (job.formed.latest, job.lane));
+        jobs.truncate(WINDOW);
+        context.cluster.busy.first_few(WINDOW, &mut self.urgent);
+        self.forecast.free.clear();
+        self.forecast
+            .free
+            .extend(context.cluster.available().map(|gpu| context.cluster.gpus[gpu.index()].free_at.max(now)));
+        self.forecast.free.extend(self.urgent.iter().map(|(free_at, _)| (*free_at).max(now)));
+        self.jobs = jobs;
+    }
+
+    /// Whom to refuse, and how many, so that a batch the forecast sees late need not be; `None` when none is
+    /// late or it is cheapest to let it lose its own heads.
+    fn way_out(&mut self, context: &Context, gpu: GpuId) -> Option<(LaneId, usize)> {
+        let Weft { jobs, forecast, budgets, lanes, .. } = self;
+        let cluster = &*context.cluster;
+        forecast.first_late(jobs, true, |index, slot| {
+            let late = &jobs[index];
+            let queue = cluster.queue(late.lane);
+            let table = cluster.table(cluster.model_of(late.lane), gpu);
+            let fits =
+                |gone: usize| queue.deadline(gone) >= slot + table.latency((queue.len() - gone).min(table.max_batch()));
+            let lost = (0..queue.len()).find(|gone| fits(*gone)).unwrap_or(queue.len());
+            let own = lost as i64 * budgets.price(cluster.model_of(late.lane).index());
+            let mut best = (own, None);
+            for job in &jobs[..=index] {
+                let price = budgets.price(cluster.model_of(job.lane).index());
+                let lane = &lanes[cluster.model_of(job.lane).index()];
+                for count in 1..=job.formed.size.min(lost + EXTRA) {
+                    let Some(saved) = spared(context, gpu, job, lane, count, slot) else { continue };
+                    let worth = (saved.nanos() as i128 * i128::from(MILLISECOND) / 1_000_000) as i64;
+                    let cost = count as i64 * price - worth;
+                    if cost < best.0 {
+                        best = (cost, Some((job.lane, job.formed.drop + count)));
+                    }
+                }
+            }
+            best.1
+        })
+    }
+
+    /// The job to start now: of those that do not wait, or of all when waiting would make somebody late. The
+    /// one whose early start costs least while all others stay on time; else the most urgent.
+    fn cheapest_start(&mut self, now: Time, hurry: bool) -> Option<usize> {
+        let Weft { jobs, forecast, lanes, order, .. } = self;
+        let first = jobs.iter().position(|job| hurry || !job.waits)?;
+        order.clear();
+        order.extend(jobs.iter().enumerate().filter(|(_, job)| hurry || !job.waits).map(|(index, job)| {
+            let lane = &lanes[job.lane.index()];
+            let slack = job.formed.latest - now;
+            (lane.alone.scale(slack.nanos(), lane.cycle().nanos().max(1)).nanos(), index)
+        }));
+        order.sort_unstable();
+        let choices = order.iter().take(CHOICES).map(|(_, index)| *index);
+        let better =
+            choices.take_while(|index| *index != first).find(|index| forecast.all_on_time_after(jobs, *index, now));
+        Some(better.unwrap_or(first))
+    }
+}
+
+/// GPU time saved by refusing `count` heads of a job, or `None` when that makes no room before `slot`.
+///
+/// Refusing all of a lane saves its whole batch. Refusing heads lets the rest wait until the next deadline,
+/// which saves their own part and, as the cycle grows longer, a part of the fixed cost of a batch.
+fn spared(context: &Context, gpu: GpuId, job: &Job, lane: &Lane, count: usize, slot: Time) -> Option<Span> {
+    let cluster = &*context.cluster;
+    let queue = cluster.queue(job.lane);
+    let gone = job.formed.drop + count;
+    if gone == queue.len() {
+        return Some(job.takes);
+    }
+    let table = cluster.table(cluster.model_of(job.lane), gpu);
+    let deadline = queue.deadline(gone);
+    let size = (queue.len() - gone).min(table.largest_within(deadline - context.now)).max(1);
+    if deadline - table.latency(size) < slot + GRACE {
+        return None;
+    }
+    let longer = deadline - queue.deadline(job.formed.drop);
+    let cycle = lane.cycle().nanos().max(1);
+    let marginal = if table.max_batch() > 1 { table.latency(2) - table.latency(1) } else { Span::ZERO };
+    Some(marginal * count + lane.alone.scale(longer.nanos().min(cycle), cycle))
+}
+
+impl Policy for Weft {
+    fn on_queue(&mut self, context: &mut Context, lane: LaneId) {
+        self.tick(context);
+        self.refresh(context, lane);
+        // An arrival in a lane that waits gives nobody a reason to start, unless it is new and GPUs run short.
+        let new = context.cluster.queue(lane).len() == 1 && context.cluster.available_count() <= self.scarce;
+        if new || self.ready.get(lane.index()) != Time::NEVER {
+            self.serve(context);
+        }
+    }
+
+    fn on_gpu(&mut self, context: &mut Context, _gpu: GpuId) {
+        self.on_timer(context);
+    }
+
+    fn on_timer(&mut self, context: &mut Context) {
+        self.tick(context);
+        while let Some((at, lane)) = self.timers.first()
+            && at <= context.now
+        {
+            self.refresh(context, LaneId::new(lane));
+        }
+        self.serve(context);
+    }
+
+    fn next_timer(&self) -> Time {
+        self.timers.earliest()
+    }
+}

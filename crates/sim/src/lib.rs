@@ -1,0 +1,22 @@
+//! Weft's decisions on a virtual cluster.
+//!
+//! [`run`] is the whole of it: a [`Scenario`] in, a [`Report`] out, in virtual time, with the very dispatcher
+//! that schedules live requests. Pure: no clock, no files, no threads; one seed gives identical bytes.
+//!
+//! Suggested reading order is the order of the modules below.
+
+#![forbid(unsafe_code)]
+
+mod scenario;
+mod workload;
+mod event_queue;
+mod gpu;
+mod check;
+mod run;
+mod report;
+pub mod bound;
+
+pub use report::{Causes, ModelReport, Percentiles, Report};
+pub use run::run;
+pub use scenario::{Failure, GpuGroup, ModelSpec, ReadFile, Scenario, ScenarioError, effective, parse};
+pub use workload::Spacing;
