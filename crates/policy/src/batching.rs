@@ -68,6 +68,9 @@ impl Outlook<'_> {
     #[inline]
     pub fn largest(&self, deadline: Time, limit: usize) -> usize {
         let limit = limit.min(self.table.max_batch());
+        if limit > 0 && self.finish(limit) <= deadline {
+            return limit;
+        }
         if self.network.data_per_request == Span::ZERO {
             let start = self.start(0);
             return if start > deadline { 0 } else { self.table.largest_within(deadline - start).min(limit) };

@@ -49,6 +49,13 @@ impl BitSet {
         true
     }
 
+    /// How many members are below `limit`.
+    pub fn count_below(&self, limit: usize) -> usize {
+        let whole = self.words.iter().take(limit / 64).map(|word| word.count_ones()).sum::<u32>();
+        let part = self.words.get(limit / 64).map_or(0, |word| (word & ((1 << (limit % 64)) - 1)).count_ones());
+        (whole + part) as usize
+    }
+
     /// The lowest member.
     pub fn first(&self) -> Option<usize> {
         let top = self.summary.iter().position(|word| *word != 0)?;
@@ -85,6 +92,7 @@ mod tests {
                 prop_assert_eq!(set.set(member, present), changed);
                 prop_assert_eq!(set.first(), plain.first().copied());
                 prop_assert_eq!(set.len(), plain.len());
+                prop_assert_eq!(set.count_below(member), plain.range(..member).count());
             }
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), plain.into_iter().collect::<Vec<_>>());
         }

@@ -6,7 +6,8 @@
 //! 2. A GPU's batches run one after the other in the order given; `free_at` is when the last of them should
 //!    be over.
 //! 3. A GPU is *available* when it may be given a batch: it is alive, not leaving, and idle or due to be idle
-//!    within the policy's lead. Available GPUs are in `available`, the other live ones in `busy`.
+//!    within the policy's lead. Available GPUs are in `available`, those that will be are in `busy`; one that
+//!    is leaving or was told to stop is in neither.
 
 use crate::bitset::BitSet;
 use crate::tournament::Tournament;
@@ -98,7 +99,7 @@ pub struct Cluster {
     pub network: Network,
     /// GPUs that may be given a batch, by type.
     pub(crate) available: Vec<BitSet>,
-    /// When the other live GPUs should be free.
+    /// When the other GPUs that may be given batches should be free.
     pub(crate) busy: Tournament,
     /// When each lane's head loses its last chance.
     pub(crate) expiry: Tournament,
@@ -173,6 +174,33 @@ impl Cluster {
         }
     }
 
+    /// When a request of this lane could be over, alone, on the GPU that would have it done first. Where there
+    /// is no GPU at all one may come at any moment; never, where the model cannot be run.
+    pub(crate) fn earliest_finish(&self, now: Time, lane: LaneId) -> Time {
+        let model = self.model_of(lane);
+        let network = &self.network;
+        let finish = |table: &LatencyTable, gpu_free: Time| match table.max_batch() {
+            0 => Time::NEVER,
+            _ => Outlook { now, gpu_free, table, network }.finish(1),
+        };
+        let ready = now + network.control;
+        let mut earliest = finish(self.models[model.index()].fastest(), self.busy.earliest().max(ready));
+        let mut none = self.busy.earliest() == Time::NEVER;
+        for (gpus, table) in self.available.iter().zip(&self.models[model.index()].tables) {
+            // All that are free by `ready` are as good as each other.
+            let mut free = Time::NEVER;
+            for gpu in gpus.iter() {
+                none = false;
+                free = free.min(self.gpus[gpu].free_at.max(ready));
+                if free == ready {
+                    break;
+                }
+            }
+            earliest = earliest.min(finish(table, free));
+        }
+        if none { finish(self.models[model.index()].fastest(), ready) } else { earliest }
+    }
+
     /// The available GPU with the lowest id that can run this model at all.
     #[inline]
     pub fn available_for(&self, model: ModelId) -> Option<GpuId> {
@@ -195,6 +223,11 @@ impl Cluster {
     #[inline]
     pub fn available_count(&self) -> usize {
         self.available.iter().map(BitSet::len).sum()
+    }
+
+    /// How many GPUs with ids below this one may be given a batch.
+    pub fn available_below(&self, limit: GpuId) -> usize {
+        self.available.iter().map(|gpus| gpus.count_below(limit.index())).sum()
     }
 
     /// How many GPUs are there and stay.
@@ -223,11 +256,8 @@ impl Cluster {
     /// When a busy GPU next comes within the policy's lead; never where there is no lead, because then the
     /// end of a batch says so.
     pub(crate) fn next_available(&self) -> Time {
-        if self.lead == Span::ZERO {
-            Time::NEVER
-        } else {
-            self.busy.earliest() - self.lead.min(self.busy.earliest() - Time::ZERO)
-        }
+        let free_at = self.busy.earliest();
+        if self.lead == Span::ZERO || free_at == Time::NEVER { Time::NEVER } else { free_at - self.lead }
     }
 
     /// Whether a request can still be on time if it starts alone, now, on the fastest type of GPU.
@@ -256,13 +286,16 @@ impl Cluster {
     }
 
     /// Puts a GPU among the available or the busy ones, whichever it belongs to; whether it became available.
+    /// One that is leaving goes when its last batch is over.
     pub(crate) fn sort_gpu(&mut self, now: Time, gpu: GpuId) -> bool {
-        let state = &self.gpus[gpu.index()];
+        let state = &mut self.gpus[gpu.index()];
+        state.alive &= !(state.leaving && state.flights.is_empty());
         let soon = self.lead > Span::ZERO && state.free_at <= now + self.lead;
-        let available = state.alive && !state.leaving && !state.stopping && (state.flights.is_empty() || soon);
-        let waiting = if state.alive && !available { state.free_at } else { Time::NEVER };
+        let usable = state.alive && !state.leaving && !state.stopping;
+        let available = usable && (state.flights.is_empty() || soon);
+        let busy = if usable && !available { state.free_at } else { Time::NEVER };
         let kind = state.kind.index();
-        self.busy.set(gpu.index(), waiting);
+        self.busy.set(gpu.index(), busy);
         self.available[kind].set(gpu.index(), available) && available
     }
 

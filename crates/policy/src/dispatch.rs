@@ -232,14 +232,13 @@ impl Context<'_> {
         self.cluster.watch_head(to, self.patient);
     }
 
-    /// Refuses heads that cannot be on time even alone, were they started on the likeliest GPU.
+    /// Refuses heads that cannot be on time even alone, on whichever GPU would have them done first.
     pub fn reject_hopeless(&mut self, lane: LaneId) {
         let queue = self.cluster.queue(lane);
-        let outlook = self.cluster.likely_outlook(self.now, lane);
-        if queue.is_empty() || outlook.table.max_batch() == 0 {
+        if queue.is_empty() {
             return;
         }
-        let finish = outlook.finish(1);
+        let finish = self.cluster.earliest_finish(self.now, lane);
         let count = (0..queue.len()).take_while(|index| queue.deadline(*index) < finish).count();
         self.reject(lane, count, Reason::TooLate);
     }
@@ -321,9 +320,6 @@ impl Dispatcher {
                     free_at = flight.finish;
                 }
                 state.free_at = free_at;
-                if state.leaving && state.flights.is_empty() {
-                    state.alive = false;
-                }
                 if context.cluster.sort_gpu(now, gpu) {
                     self.policy.on_gpu(&mut context, gpu);
                 }
@@ -346,11 +342,16 @@ impl Dispatcher {
                 context.cluster.count_live();
                 self.policy.on_cluster(&mut context);
                 self.policy.on_gpu(&mut context, gpu);
+                // Who waited with no GPU in sight is looked at again.
+                for lane in (0..context.cluster.lanes.len()).map(LaneId::new) {
+                    if !context.cluster.queue(lane).is_empty() {
+                        self.policy.on_queue(&mut context, lane);
+                    }
+                }
             }
             Event::GpuLeaving(gpu) => {
                 let state = &mut context.cluster.gpus[gpu.index()];
                 state.leaving = true;
-                state.alive &= !state.flights.is_empty();
                 context.cluster.sort_gpu(now, gpu);
                 context.cluster.count_live();
                 self.policy.on_cluster(&mut context);
@@ -385,12 +386,8 @@ impl Dispatcher {
         while context.cluster.next_available() <= now {
             let (_, gpu) = context.cluster.busy.first().expect("a busy GPU is due");
             let gpu = GpuId::new(gpu);
-            let leaving = context.cluster.gpus[gpu.index()].leaving;
             if context.cluster.sort_gpu(now, gpu) {
                 self.policy.on_gpu(&mut context, gpu);
-            } else if leaving {
-                // Overdue and on its way out: the end of its batch is all that is left to wait for.
-                context.cluster.busy.clear(gpu.index());
             }
         }
     }

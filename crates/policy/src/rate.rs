@@ -9,7 +9,11 @@ const SAMPLES: usize = 100;
 /// Counts arrivals in a ring of samples.
 #[derive(Clone, Debug)]
 pub struct RateEstimate {
+    /// Counts of the samples before the current one.
     counts: [u32; SAMPLES],
+    /// The count of the current one, beside what else an arrival touches.
+    counting: u32,
+    /// Over the whole window.
     total: u64,
     /// Number of the sample being filled, counted from the origin.
     current: u64,
@@ -21,7 +25,7 @@ pub struct RateEstimate {
 impl RateEstimate {
     /// Starts from an expected gap, which stands until arrivals say otherwise. [`Span::MAX`]: no idea.
     pub fn new(expected: Span) -> RateEstimate {
-        RateEstimate { counts: [0; SAMPLES], total: 0, current: 0, since: None, expected }
+        RateEstimate { counts: [0; SAMPLES], counting: 0, total: 0, current: 0, since: None, expected }
     }
 
     /// Takes note of an arrival.
@@ -29,15 +33,20 @@ impl RateEstimate {
     pub fn record(&mut self, now: Time) {
         self.advance(now);
         self.since.get_or_insert(self.current);
-        self.counts[(self.current % SAMPLES as u64) as usize] += 1;
+        self.counting += 1;
         self.total += 1;
     }
 
+    #[inline]
     fn advance(&mut self, now: Time) {
         let sample = now.nanos() / SAMPLE.nanos();
-        if sample == self.current {
-            return;
+        if sample != self.current {
+            self.turn_to(sample);
         }
+    }
+
+    fn turn_to(&mut self, sample: u64) {
+        self.counts[(self.current % SAMPLES as u64) as usize] += std::mem::take(&mut self.counting);
         for passed in (self.current + 1..=sample).take(SAMPLES) {
             let count = &mut self.counts[(passed % SAMPLES as u64) as usize];
             self.total -= u64::from(std::mem::take(count));

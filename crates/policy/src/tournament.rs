@@ -8,6 +8,9 @@ use crate::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// Trees up to this size are scanned for their first few.
+const SCANNED: usize = 512;
+
 /// A fixed number of slots, each with a time.
 #[derive(Clone, Debug)]
 pub struct Tournament {
@@ -52,6 +55,20 @@ impl Tournament {
     /// The `count` earliest times and their slots, in order; fewer when fewer slots hold a time.
     pub fn first_few(&self, count: usize, into: &mut Vec<(Time, usize)>) {
         into.clear();
+        if count == 0 {
+            return;
+        }
+        // Going down the tree costs a heap; reading a few cache lines of leaves is faster while they are few.
+        if self.leaves <= SCANNED {
+            let held = self.nodes[self.leaves..].iter().filter(|(time, _)| *time != Time::NEVER);
+            into.extend(held.map(|(time, slot)| (*time, *slot as usize)));
+            if into.len() > count {
+                into.select_nth_unstable(count - 1);
+                into.truncate(count);
+            }
+            into.sort_unstable();
+            return;
+        }
         let mut open = BinaryHeap::from([Reverse((self.nodes[1].0, 1))]);
         while let Some(Reverse((time, node))) = open.pop() {
             if time == Time::NEVER || into.len() == count {

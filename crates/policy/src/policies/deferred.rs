@@ -6,7 +6,7 @@
 //! start is formed anew, smaller.
 
 use crate::policies::Targets;
-use crate::{Context, GpuId, LaneId, Policy, Span, Time, Tournament, candidate};
+use crate::{Context, GpuId, LaneId, Network, Policy, Span, Time, Tournament, candidate};
 
 /// Deferral by the book.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub struct Deferred {
     timers: Option<Tournament>,
     /// The latest start of candidates that are due.
     ready: Option<Tournament>,
+    /// Ready lanes that no free GPU can serve, while the others are looked at.
+    aside: Vec<(usize, Time)>,
 }
 
 impl Deferred {
@@ -32,18 +34,20 @@ impl Deferred {
         let now = context.now;
         let outlook = context.cluster.likely_outlook(now, lane);
         let formed = candidate(context.cluster.queue(lane), target, &outlook);
-        let lead = context.cluster.network.control;
-        let data = context.cluster.network.data_per_request;
+        let Network { control, data_per_request, jitter, .. } = context.cluster.network;
         let (timers, ready) = self.trees(context.cluster.lanes.len());
         let Some(formed) = formed else {
+            // Nobody here can be saved as the plan stands, but a GPU may come sooner than planned; until its last
+            // chance is gone the head stands ready for that.
             timers.clear(lane.index());
-            ready.clear(lane.index());
+            ready.set(lane.index(), context.cluster.expiry.get(lane.index()));
             return;
         };
-        let send = formed.due - (lead + data * formed.size);
+        let send = formed.due - (control + data_per_request * formed.size);
         if send <= now {
             ready.set(lane.index(), formed.latest);
-            timers.set(lane.index(), formed.latest.max(now) + Span::from_nanos(1));
+            // It dies when it could not be on time even if nothing were late, which is still to come.
+            timers.set(lane.index(), formed.latest + jitter + Span::from_nanos(1));
         } else {
             ready.clear(lane.index());
             timers.set(lane.index(), send);
@@ -53,18 +57,38 @@ impl Deferred {
 
     /// Gives GPUs to ready candidates, least slack first, for as long as there are both.
     fn grant(&mut self, context: &mut Context) {
-        while let Some((_, lane)) = self.ready.as_ref().and_then(Tournament::first) {
-            let lane = LaneId::new(lane);
-            let Some(gpu) = context.cluster.available_for(context.cluster.model_of(lane)) else { return };
-            self.refresh(context, lane);
-            let outlook = context.cluster.outlook(context.now, lane, gpu);
-            let queue = context.cluster.queue(lane);
-            let size = queue.head().map_or(0, |head| outlook.largest(head.deadline, queue.len()));
-            if size > 0 {
-                context.run(gpu, lane, size);
-                self.refresh(context, lane);
+        while context.cluster.available_count() > 0
+            && let Some((_, lane)) = self.ready.as_ref().and_then(Tournament::first)
+        {
+            if !self.serve(context, LaneId::new(lane)) {
+                // The GPUs that are free cannot run it, or not in time; another lane may have a use for them.
+                let ready = self.ready.as_mut().expect("it holds this lane");
+                self.aside.push((lane, ready.get(lane)));
+                ready.clear(lane);
             }
         }
+        for (lane, latest) in self.aside.drain(..) {
+            self.ready.as_mut().expect("it held this lane").set(lane, latest);
+        }
+    }
+
+    /// Sends off a lane's candidate, as large as it has become, if that is still due. Whether the lane is done
+    /// with: false where it is ready and no free GPU can serve it.
+    fn serve(&mut self, context: &mut Context, lane: LaneId) -> bool {
+        let Some(gpu) = context.cluster.available_for(context.cluster.model_of(lane)) else { return false };
+        self.refresh(context, lane);
+        if self.ready.as_ref().is_some_and(|ready| ready.get(lane.index()) == Time::NEVER) {
+            return true;
+        }
+        let outlook = context.cluster.outlook(context.now, lane, gpu);
+        let queue = context.cluster.queue(lane);
+        let size = queue.head().map_or(0, |head| outlook.largest(head.deadline, queue.len()));
+        if size == 0 {
+            return false;
+        }
+        context.run(gpu, lane, size);
+        self.refresh(context, lane);
+        true
     }
 }
 

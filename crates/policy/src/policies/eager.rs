@@ -5,7 +5,7 @@
 //! forming (Nexus, section 6.3; Symphony, section 3).
 
 use crate::policies::Targets;
-use crate::{Candidate, Context, GpuId, LaneId, Policy, Reason, Time, candidate};
+use crate::{Candidate, Context, GpuId, LaneId, Policy, Time, candidate};
 
 /// Eager, least slack first.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Policy for Eager {
                 }
             }
             let Some((_, lane, formed)) = best else { return };
-            context.reject(lane, formed.drop, if self.window { Reason::Sacrificed } else { Reason::TooLate });
+            context.sacrifice(lane, formed.drop);
             context.run(gpu, lane, formed.size);
         }
     }

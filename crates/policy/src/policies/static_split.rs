@@ -6,7 +6,7 @@
 //! others refuse. Each GPU serves its models eagerly, least slack first, and gives up on heads that cannot
 //! be on time even alone.
 
-use crate::{Candidate, Context, GpuId, LaneId, Model, ModelId, Policy, Reason, Span, candidate};
+use crate::{Candidate, Context, GpuId, LaneId, Model, ModelId, Policy, Span, candidate};
 use std::cmp::Reverse;
 
 /// Each GPU to its own models.
@@ -129,7 +129,7 @@ impl Policy for StaticSplit {
                 }
             }
             let Some((lane, formed)) = best else { return };
-            context.reject(lane, formed.drop, Reason::TooLate);
+            context.sacrifice(lane, formed.drop);
             context.run(gpu, lane, formed.size);
         }
     }

@@ -51,6 +51,8 @@ pub struct Weft {
     /// When each lane must be looked at again.
     timers: Tournament,
     next_tick: Time,
+    /// GPUs from this id on are left alone until somebody would be late without them.
+    reserve: GpuId,
     /// So few available GPUs are worth a look ahead.
     scarce: usize,
     /// What a GPU-second idle costs.
@@ -89,6 +91,7 @@ impl Default for Weft {
             waiting: empty(),
             timers: empty(),
             next_tick: Time::ZERO,
+            reserve: GpuId(u32::MAX),
             scarce: 1,
             idle_price: 0,
             forecast: Forecast::default(),
@@ -124,8 +127,10 @@ impl Weft {
             let model = &cluster.models[index];
             needed += load::gpus_needed(model.fastest(), lane.gap, model.objective, &cluster.network);
         }
-        self.scarce = cluster.live_count().isqrt().max(1);
-        self.idle_price = load::idle_price(needed, cluster.live_count());
+        self.scarce = (2 * cluster.live_count().isqrt()).max(1);
+        let open = load::gpus_open(needed, cluster.live_count());
+        self.idle_price = load::idle_price(needed, open);
+        self.reserve = cluster.live().nth(open).unwrap_or(GpuId(u32::MAX));
         self.budgets.update(&cluster.offered, &cluster.refused, self.lanes.iter().map(|lane| lane.gap));
     }
 
@@ -141,33 +146,47 @@ impl Weft {
         (self.lanes[lane.index()].batch / 256).max(1) as usize
     }
 
-    /// Looks at a lane anew and files it as waiting or ready.
-    fn refresh(&mut self, context: &mut Context, lane: LaneId) {
+    /// How many GPUs may be given away without touching the reserve.
+    fn usable(&self, context: &Context) -> usize {
+        if self.reserve == GpuId(u32::MAX) {
+            return context.cluster.available_count();
+        }
+        context.cluster.available_below(self.reserve)
+    }
+
+    /// Looks at a lane anew and files it as waiting or ready; whether this is its last chance to start as large as
+    /// it is.
+    fn refresh(&mut self, context: &mut Context, lane: LaneId) -> bool {
         context.reject_hopeless(lane);
         let now = context.now;
         let outlook = context.cluster.likely_outlook(now, lane);
         let formed = candidate(context.cluster.queue(lane), self.goal(lane), &outlook);
         let network = &context.cluster.network;
+        let mut last_call = false;
         let (ready, waiting, timer) = match formed {
             None => (Time::NEVER, Time::NEVER, Time::NEVER),
             Some(formed) => {
-                let send = formed.due - (network.control + network.data_per_request * formed.size);
-                if send > now && self.waits(lane, formed.size) {
-                    (Time::NEVER, formed.latest, send)
+                let lead = network.control + network.data_per_request * formed.size;
+                if formed.due - lead > now && self.waits(lane, formed.size) {
+                    (Time::NEVER, formed.latest, formed.due - lead)
                 } else {
-                    (formed.latest, Time::NEVER, formed.latest.max(now) + Span::from_nanos(1))
+                    last_call = formed.latest - lead <= now;
+                    // Even if nothing were late it could not be on time from then on.
+                    let dies = formed.latest + network.jitter + Span::from_nanos(1);
+                    (formed.latest, Time::NEVER, if last_call { dies } else { formed.latest - lead })
                 }
             }
         };
         self.ready.set(lane.index(), ready);
         self.waiting.set(lane.index(), waiting);
         self.timers.set(lane.index(), timer);
+        last_call
     }
 
     /// Gives GPUs away for as long as there is one and somebody who should have it.
     fn serve(&mut self, context: &mut Context) {
         loop {
-            let available = context.cluster.available_count();
+            let available = self.usable(context);
             let served = match self.ready.first() {
                 _ if available == 0 => false,
                 _ if available <= self.scarce => self.serve_scarce(context),
@@ -178,6 +197,15 @@ impl Weft {
             if !served {
                 return;
             }
+        }
+    }
+
+    /// Opens a GPU of the reserve for a lane that would be late without it.
+    fn serve_late(&mut self, context: &mut Context, lane: LaneId) {
+        if self.usable(context) == 0
+            && let Some(gpu) = context.cluster.available_for(context.cluster.model_of(lane))
+        {
+            self.start(context, gpu, lane);
         }
     }
 
@@ -224,7 +252,9 @@ impl Weft {
         let gpu = context.cluster.available().next().expect("a GPU is available");
         self.look_ahead(context, gpu);
         let conflict = self.forecast.first_late(&self.jobs, false, |index, _| Some(index));
+        // Nobody is refused while there is a reserve.
         if conflict.is_some()
+            && context.cluster.available_count() == self.usable(context)
             && let Some((lane, count)) = self.way_out(context, gpu)
         {
             context.sacrifice(lane, count);
@@ -307,9 +337,12 @@ impl Weft {
         }));
         order.sort_unstable();
         let choices = order.iter().take(CHOICES).map(|(_, index)| *index);
-        let better =
-            choices.take_while(|index| *index != first).find(|index| forecast.all_on_time_after(jobs, *index, now));
-        Some(better.unwrap_or(first))
+        let mut choices = choices.take_while(|index| *index != first);
+        let mut harmless = |index: &usize| forecast.all_on_time_after(jobs, *index, now, hurry);
+        let better = choices.find(|index| harmless(index));
+        // What comes behind jobs that wait may only take a GPU that those can spare.
+        let urgent = hurry || first == 0 || harmless(&first);
+        better.or(urgent.then_some(first))
     }
 }
 
@@ -339,9 +372,11 @@ fn spared(context: &Context, gpu: GpuId, job: &Job, lane: &Lane, count: usize, s
 impl Policy for Weft {
     fn on_queue(&mut self, context: &mut Context, lane: LaneId) {
         self.tick(context);
-        self.refresh(context, lane);
+        if self.refresh(context, lane) {
+            self.serve_late(context, lane);
+        }
         // An arrival in a lane that waits gives nobody a reason to start, unless it is new and GPUs run short.
-        let new = context.cluster.queue(lane).len() == 1 && context.cluster.available_count() <= self.scarce;
+        let new = context.cluster.queue(lane).len() == 1 && self.usable(context) <= self.scarce;
         if new || self.ready.get(lane.index()) != Time::NEVER {
             self.serve(context);
         }
@@ -356,7 +391,10 @@ impl Policy for Weft {
         while let Some((at, lane)) = self.timers.first()
             && at <= context.now
         {
-            self.refresh(context, LaneId::new(lane));
+            let lane = LaneId::new(lane);
+            if self.refresh(context, lane) {
+                self.serve_late(context, lane);
+            }
         }
         self.serve(context);
     }

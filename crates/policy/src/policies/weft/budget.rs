@@ -18,7 +18,7 @@ pub(super) const ONE: i64 = 1 << 10;
 const ALLOWED: i64 = 8;
 /// The parts of all requests at which prices begin to level out, and at which they are level, in ten
 /// thousandths.
-const LEVELS: (i64, i64) = (90, 100);
+const LEVELS: (i64, i64) = (75, 90);
 /// A balance is counted in units of what a model earns in this time, or of one request where that is more.
 const UNIT: Span = Span::from_secs(2);
 /// Bounds of a balance, in units.
@@ -108,9 +108,10 @@ mod tests {
 
     #[test]
     fn a_model_in_debt_is_dearer_and_a_model_in_funds_cheaper() {
-        let (first, second) = prices(16);
-        assert!(first > ONE && second == LEAST, "{first} {second}");
-        assert_eq!(prices(0), (LEAST, LEAST));
+        let (first, second) = prices(14);
+        assert!(first > ONE && second < ONE, "{first} {second}");
+        let (first, second) = prices(0);
+        assert!(first == second && first < ONE, "{first} {second}");
     }
 
     #[test]

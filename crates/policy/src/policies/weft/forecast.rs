@@ -18,6 +18,13 @@ pub(super) struct Job {
     pub(super) takes: Span,
 }
 
+impl Job {
+    /// When it starts if it gets a GPU at `slot`.
+    fn start(&self, slot: Time, hurry: bool) -> Time {
+        if self.waits && !hurry { slot.max(self.formed.due) } else { slot }
+    }
+}
+
 /// Room for a forecast, kept between forecasts.
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
@@ -42,33 +49,32 @@ impl Forecast {
     ) -> Option<T> {
         self.reset();
         for (index, job) in jobs.iter().enumerate() {
-            let Some(mut slot) = self.slots.peek_mut() else { return None };
+            let mut slot = self.slots.peek_mut()?;
             if slot.0 > job.formed.latest {
                 if let Some(found) = late(index, slot.0) {
                     return Some(found);
                 }
             } else {
-                let start = if job.waits && !hurry { slot.0.max(job.formed.due) } else { slot.0 };
-                slot.0 = start + job.takes;
+                slot.0 = job.start(slot.0, hurry) + job.takes;
             }
         }
         None
     }
 
-    /// Whether all jobs start in time when `first` runs now, on the GPU that is free first.
-    pub(super) fn all_on_time_after(&mut self, jobs: &[Job], first: usize, now: Time) -> bool {
+    /// Whether all other jobs start in time when `chosen` runs now.
+    pub(super) fn all_on_time_after(&mut self, jobs: &[Job], chosen: usize, now: Time, hurry: bool) -> bool {
         self.reset();
         match self.slots.peek_mut() {
-            Some(mut slot) => slot.0 = slot.0.max(now) + jobs[first].takes,
+            Some(mut slot) => slot.0 = slot.0.max(now) + jobs[chosen].takes,
             None => return false,
         }
-        let others = jobs.iter().enumerate().filter(|(index, _)| *index != first);
+        let others = jobs.iter().enumerate().filter(|(index, _)| *index != chosen);
         for (_, job) in others {
             let mut slot = self.slots.peek_mut().expect("there is a GPU");
             if slot.0 > job.formed.latest {
                 return false;
             }
-            slot.0 += job.takes;
+            slot.0 = job.start(slot.0, hurry) + job.takes;
         }
         true
     }
