@@ -25,4 +25,6 @@ pub(crate) struct Gpu {
     /// Batches that are over and of which the scheduler has not heard.
     pub(crate) untold: VecDeque<u64>,
     pub(crate) dead: bool,
+    /// How often it has died, so that what was meant for one life does not reach the next.
+    pub(crate) deaths: usize,
 }

@@ -15,8 +15,11 @@ mod check;
 mod run;
 mod report;
 pub mod bound;
+mod goodput;
 
+pub use goodput::{Goodput, Probe, Search, goodput};
+pub use policy::policies::NAMES as POLICIES;
 pub use report::{Causes, ModelReport, Percentiles, Report};
 pub use run::run;
-pub use scenario::{Failure, GpuGroup, ModelSpec, ReadFile, Scenario, ScenarioError, effective, parse};
+pub use scenario::{Failure, GpuGroup, ModelSpec, RATES, ReadFile, Scenario, ScenarioError, effective, parse};
 pub use workload::Spacing;

@@ -123,7 +123,7 @@ pub(crate) struct Tallies {
 
 impl Tallies {
     pub(crate) fn new(models: usize, gpus: usize) -> Tallies {
-        let histogram = || Histogram::new(2).expect("two digits are a valid precision");
+        let histogram = || Histogram::new(3).expect("three digits are a valid precision");
         Tallies {
             models: vec![Tally::default(); models],
             batch_size: histogram(),
@@ -145,7 +145,7 @@ impl Tallies {
         self.bad += 1;
     }
 
-    pub(crate) fn answered(&mut self, model: usize, on_time: bool, queueing: Span, latency: Span, batch: usize) {
+    pub(crate) fn answered(&mut self, model: usize, on_time: bool, queueing: Span, latency: Span) {
         let tally = &mut self.models[model];
         tally.batched += 1;
         if on_time {
@@ -155,13 +155,16 @@ impl Tallies {
             self.bad += 1;
         }
         // Microseconds are finer than anyone reads and keep the histograms small enough for the cache.
-        self.queueing.saturating_record(queueing.nanos() / 1_000);
-        self.latency.saturating_record(latency.nanos() / 1_000);
-        self.batch_size.saturating_record(batch as u64);
+        for (histogram, span) in [(&mut self.queueing, queueing), (&mut self.latency, latency)] {
+            // Recording with saturation would not let the histogram grow.
+            histogram.record(span.nanos() / 1_000).expect("a histogram grows as needed");
+        }
     }
 
-    pub(crate) fn batch(&mut self, model: usize) {
+    /// A batch of this size, of which so many requests are counted.
+    pub(crate) fn batch(&mut self, model: usize, size: usize, counted: u64) {
         self.models[model].batches += 1;
+        self.batch_size.record_n(size as u64, counted).expect("a histogram grows as needed");
     }
 
     /// Bad requests so far.
@@ -185,7 +188,11 @@ impl Tallies {
         let worst = models.iter().reduce(|worst, model| if model.bad > worst.bad { model } else { worst });
         let good_rps = good as f64 / seconds;
         let offered_rps = offered as f64 / seconds;
-        let bound_rps = crate::bound::good_rate(scenario).min(offered_rps);
+        // What came strays from what was asked for, so the bound is on what came.
+        let came: Vec<f64> = models.iter().map(|model| model.offered_rps).collect();
+        let bound_rps = crate::bound::good_rate_of(scenario, &came);
+        // All that came, but for rounding.
+        let bound_rps = if bound_rps > offered_rps * (1.0 - 1e-9) { offered_rps } else { bound_rps };
         Report {
             policy: scenario.policy.clone(),
             seed: scenario.seed,

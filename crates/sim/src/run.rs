@@ -22,10 +22,10 @@ enum Happening {
     Finished(GpuId, u64),
     /// Word of it reached the scheduler.
     Told(GpuId, u64),
-    /// Word that it shall stop reached a GPU.
-    Stopped(GpuId),
+    /// Word that it shall stop reached a GPU, in the life it was meant for if it has died so many times.
+    Stopped(GpuId, usize),
     /// Word that it did reached the scheduler.
-    ToldStopped(GpuId),
+    ToldStopped(GpuId, usize),
     Died(GpuId),
     Returned(GpuId),
 }
@@ -47,7 +47,7 @@ struct Simulation<'a> {
 
 /// Runs a scenario. The same scenario gives the same report, to the bit.
 ///
-/// Panics when one of the rules in [`crate::check`] is broken, and when the scenario names no known policy.
+/// Panics when one of the rules in `check.rs` is broken, and when the scenario names no known policy.
 pub fn run(scenario: &Scenario) -> Report {
     let policy =
         policy::policies::by_name(&scenario.policy).expect("the policy was checked when the scenario was read");
@@ -182,7 +182,8 @@ impl Simulation<'_> {
                 }
                 Action::Preempt { gpu } => {
                     let delay = self.delay();
-                    self.happenings.push(now + delay, Happening::Stopped(*gpu));
+                    let deaths = self.gpus[gpu.index()].deaths;
+                    self.happenings.push(now + delay, Happening::Stopped(*gpu, deaths));
                 }
             }
         }
@@ -259,18 +260,23 @@ impl Simulation<'_> {
                 }
             }
             Happening::Told(gpu, batch) => self.tell_done(now, gpu, Some(batch)),
-            Happening::Stopped(gpu) => {
-                self.abandon(now, gpu);
-                let delay = self.delay();
-                self.happenings.push(now + delay, Happening::ToldStopped(gpu));
+            Happening::Stopped(gpu, deaths) => {
+                if self.gpus[gpu.index()].deaths == deaths {
+                    self.abandon(now, gpu);
+                    let delay = self.delay();
+                    self.happenings.push(now + delay, Happening::ToldStopped(gpu, deaths));
+                }
             }
-            Happening::ToldStopped(gpu) => {
-                // Word of what was over before it stopped comes first.
-                self.tell_done(now, gpu, None);
-                self.tell(now, Event::Preempted(gpu));
+            Happening::ToldStopped(gpu, deaths) => {
+                if self.gpus[gpu.index()].deaths == deaths {
+                    // Word of what was over before it stopped comes first.
+                    self.tell_done(now, gpu, None);
+                    self.tell(now, Event::Preempted(gpu));
+                }
             }
             Happening::Died(gpu) => {
                 if !std::mem::replace(&mut self.gpus[gpu.index()].dead, true) {
+                    self.gpus[gpu.index()].deaths += 1;
                     // Its last words come before the news of its death, or answered requests would be run again.
                     self.tell_done(now, gpu, None);
                     self.abandon(now, gpu);
@@ -295,18 +301,18 @@ impl Simulation<'_> {
         let batch = state.batches.pop_front().expect("the batch that is over is the first");
         let response = scenario.network.response;
         let objective = scenario.models[batch.model.index()].objective;
-        let mut counted = false;
+        let mut counted = 0;
         for id in state.requests.drain(..batch.size) {
             let entry = self.ledger.finished(id);
             if entry.arrival >= self.begin && entry.arrival < self.end {
-                counted = true;
+                counted += 1;
                 let latency = now + response - entry.arrival;
                 let queueing = started - entry.arrival;
-                self.tallies.answered(batch.model.index(), latency <= objective, queueing, latency, batch.size);
+                self.tallies.answered(batch.model.index(), latency <= objective, queueing, latency);
             }
         }
-        if counted {
-            self.tallies.batch(batch.model.index());
+        if counted > 0 {
+            self.tallies.batch(batch.model.index(), batch.size, counted);
         }
         self.start_next(now, gpu);
         let delay = self.delay();
@@ -339,4 +345,119 @@ impl Simulation<'_> {
 
 fn jitter(rng: &mut Rng, most: Span) -> Span {
     if most == Span::ZERO { Span::ZERO } else { Span::from_nanos(rng.random_range(0..=most.nanos())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GpuGroup, ModelSpec, Spacing};
+    use policy::{Context, LaneId, LatencyTable, Network, Policy};
+
+    /// One model, l(b) = 2 ms * b, an objective of 10 ms, a request every millisecond.
+    fn scenario(gpus: usize) -> Scenario {
+        let table = LatencyTable::line(Span::from_millis(2), Span::ZERO, 8);
+        let model =
+            ModelSpec { name: "m".to_owned(), objective: Span::from_millis(10), share: 1.0, tables: vec![table] };
+        Scenario {
+            seed: 1,
+            warmup: Span::ZERO,
+            duration: Span::from_millis(100),
+            policy: "one of the test's own".to_owned(),
+            rate: 1_000.0,
+            gpus: vec![GpuGroup { kind: "gpu".to_owned(), count: gpus, speed: 1.0 }],
+            network: Network::default(),
+            arrivals: Spacing::Constant,
+            noise: 0.0,
+            failures: Vec::new(),
+            models: vec![model],
+            give_up_at: None,
+        }
+    }
+
+    /// Sends a batch as soon as this many wait, on GPU 0.
+    struct Fixed(usize);
+
+    impl Policy for Fixed {
+        fn on_queue(&mut self, context: &mut Context, lane: LaneId) {
+            if context.cluster.queue(lane).len() >= self.0 {
+                context.run(GpuId(0), lane, self.0);
+            }
+        }
+
+        fn on_gpu(&mut self, _context: &mut Context, _gpu: GpuId) {}
+    }
+
+    /// Asks to be woken and then does not sleep again.
+    struct Restless;
+
+    impl Policy for Restless {
+        fn on_queue(&mut self, _context: &mut Context, _lane: LaneId) {}
+
+        fn on_gpu(&mut self, _context: &mut Context, _gpu: GpuId) {}
+
+        fn next_timer(&self) -> Time {
+            Time::from_nanos(20_000_000)
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a batch of 4 of model 0 started late")]
+    fn a_batch_that_is_known_to_be_late_is_caught() {
+        // The first of four has waited 3 ms when the batch starts, which then takes 8 ms.
+        run_policy(&scenario(1), Box::new(Fixed(4)));
+    }
+
+    #[test]
+    #[should_panic(expected = "GpuId(0) is not available")]
+    fn a_second_batch_on_a_busy_gpu_is_caught() {
+        run_policy(&scenario(1), Box::new(Fixed(1)));
+    }
+
+    #[test]
+    #[should_panic(expected = "a timer at 20000000 ns fires for ever")]
+    fn a_timer_that_stays_due_is_caught() {
+        run_policy(&scenario(1), Box::new(Restless));
+    }
+
+    /// Runs whoever comes first, and stops it for whoever comes next.
+    struct Fickle;
+
+    impl Policy for Fickle {
+        fn on_queue(&mut self, context: &mut Context, lane: LaneId) {
+            match context.cluster.available_for(ModelId(lane.0)) {
+                Some(gpu) => self.on_gpu(context, gpu),
+                None if context.cluster.live().any(|gpu| !context.cluster.gpus[gpu.index()].stopping) => {
+                    context.preempt(GpuId(0));
+                }
+                None => (),
+            }
+        }
+
+        fn on_gpu(&mut self, context: &mut Context, gpu: GpuId) {
+            if !context.cluster.queue(LaneId(0)).is_empty() {
+                context.run(gpu, LaneId(0), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn word_to_stop_does_not_reach_a_gpu_that_died_and_came_back() {
+        let mut scenario = scenario(1);
+        scenario.network.control = Span::from_micros(1_700);
+        scenario.models[0].objective = Span::from_millis(30);
+        let deaths = (0..90).map(|count| crate::Failure {
+            gpu: GpuId(0),
+            at: Span::from_micros(5_000 + count * 1_030),
+            down_for: Some(Span::from_micros(10)),
+        });
+        scenario.failures = deaths.collect();
+        let report = run_policy(&scenario, Box::new(Fickle));
+        assert!(report.batches > 50, "{report:?}");
+    }
+
+    #[test]
+    fn a_policy_that_does_nothing_answers_everybody_with_a_refusal() {
+        let report = run_policy(&scenario(1), Box::new(Fixed(usize::MAX)));
+        assert_eq!((report.bad_average, report.bad_by_cause.too_late, report.batches), (1.0, 1.0, 0));
+    }
 }

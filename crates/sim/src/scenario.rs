@@ -9,7 +9,7 @@ mod trace;
 mod effective;
 
 pub use effective::effective;
-pub use file::parse;
+pub use file::{RATES, parse};
 pub use source::{ReadFile, ScenarioError};
 
 use crate::workload::Spacing;

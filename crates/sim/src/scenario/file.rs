@@ -15,7 +15,8 @@ use toml::Spanned;
 
 /// Tables are kept by model and type, so types are few.
 const TYPES_MAX: usize = 100;
-const RATES: RangeInclusive<f64> = 0.001..=1e8;
+/// Rates that make sense, in requests a second over all models.
+pub const RATES: RangeInclusive<f64> = 0.001..=1e8;
 const SHORTEST: Length = Length(Span::from_nanos(1));
 const NONE: Length = Length(Span::ZERO);
 

@@ -28,6 +28,19 @@ pub(super) struct Hardware<'a> {
 }
 
 impl Hardware<'_> {
+    /// How many models there may be. Each has a table for each type of GPU, and memory is for tables.
+    pub(super) fn models_max(&self) -> usize {
+        MODELS_MAX / self.gpus.len()
+    }
+
+    /// The problem with having more.
+    pub(super) fn too_many_models(&self) -> String {
+        match self.gpus.len() {
+            1 => format!("more than {MODELS_MAX} models"),
+            types => format!("more than {} models on {types} GPU types", self.models_max()),
+        }
+    }
+
     /// A table measured at speed 1, for each type of GPU.
     pub(super) fn on_each(&self, table: &LatencyTable) -> Vec<LatencyTable> {
         self.gpus.iter().map(|group| at_speed(table, group.speed)).collect()
@@ -86,8 +99,8 @@ pub(super) fn models(
             entry.weight.as_ref().map_or(Ok(1.0), |weight| source.within("weight", weight, 0.0..=WEIGHT_MAX))?;
         let count = entry.count.as_ref().map_or(Ok(1), |count| source.within("count", count, 1..=MODELS_MAX as i64))?;
         let count = count as usize;
-        if drafts.len() + count > MODELS_MAX {
-            return Err(source.error(place.clone(), format!("more than {MODELS_MAX} models")));
+        if drafts.len() + count > hardware.models_max() {
+            return Err(source.error(place.clone(), hardware.too_many_models()));
         }
         let tables = tables(reader, place.clone(), entry, hardware)?;
         let tables = hardware

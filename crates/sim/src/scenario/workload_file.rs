@@ -5,7 +5,6 @@
 //! With `profiles`, measured tables replace the lines: each distinct pair of alpha and beta, in the order of
 //! its first appearance, takes the next profile.
 
-use super::MODELS_MAX;
 use super::models::{Draft, Hardware, WEIGHT_MAX, profile};
 use super::source::{Reader, ScenarioError, Source};
 use super::syntax::WorkloadFile;
@@ -34,7 +33,7 @@ pub(super) fn models(
     let WorkloadFile { path, profiles } = named.get_ref();
     let text = reader.open(named.span(), path)?;
     let source = Source { file: path, text: &text };
-    let lines = lines(&source)?;
+    let lines = lines(&source, hardware)?;
     let mut kinds = BTreeMap::new();
     for line in &lines {
         let next = kinds.len();
@@ -53,7 +52,8 @@ pub(super) fn models(
         paths.iter().map(|path| profile(reader, path.span(), path.get_ref(), &whole_gpu)).collect()
     });
     let profiles = profiles.transpose()?;
-    let stem = stem(path);
+    // Names are part of reports, which are lines; a path need not be.
+    let stem = stem(path).replace(char::is_control, "_");
     let draft = |line: &Line| {
         let name = format!("{stem}-{}", line.number);
         let tables = match &profiles {
@@ -67,7 +67,7 @@ pub(super) fn models(
     lines.iter().map(draft).collect()
 }
 
-fn lines(source: &Source) -> Result<Vec<Line>, ScenarioError> {
+fn lines(source: &Source, hardware: &Hardware) -> Result<Vec<Line>, ScenarioError> {
     let mut lines = Vec::new();
     for (number, text) in source.lines() {
         let cells: Vec<&str> = text.split_whitespace().collect();
@@ -76,8 +76,8 @@ fn lines(source: &Source) -> Result<Vec<Line>, ScenarioError> {
                 format!("expected four numbers, alpha_ms beta_ms objective_ms weight, found {} words", cells.len());
             return Err(source.error_on(number, problem));
         };
-        if lines.len() == MODELS_MAX {
-            return Err(source.error_on(number, format!("more than {MODELS_MAX} models")));
+        if lines.len() == hardware.models_max() {
+            return Err(source.error_on(number, hardware.too_many_models()));
         }
         let millis = |name, text, least| source.number(number, name, text, least..=MILLIS_MAX);
         lines.push(Line {

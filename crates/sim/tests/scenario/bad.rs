@@ -72,11 +72,11 @@ slo = "25ms" => slo = "25"
 [arrivals]\nkind = "poisson"\n\n[[model]] => [[model]]\nlatency_on.gpu = [1]
     s.toml:15: invalid type: list, expected a table of keys
 policy = "weft" => policy = "wefft"
-    s.toml:4: unknown policy `wefft`, did you mean `weft`? expected one of: weft, deferred, eager, eager-timeout, clockwork, shepherd
+    s.toml:4: unknown policy `wefft`, did you mean `weft`? expected one of: weft, deferred, eager, eager-timeout, clockwork, clockwork-10ms, nexus, shepherd, static, timeshare
 policy = "weft" => policy = "fastest-first"
-    s.toml:4: unknown policy `fastest-first`, expected one of: weft, deferred, eager, eager-timeout, clockwork, shepherd
+    s.toml:4: unknown policy `fastest-first`, expected one of: weft, deferred, eager, eager-timeout, clockwork, clockwork-10ms, nexus, shepherd, static, timeshare
 policy = "weft" => policy = """\nweft\n"""
-    s.toml:4: unknown policy `weft `, did you mean `weft`? expected one of: weft, deferred, eager, eager-timeout, clockwork, shepherd
+    s.toml:4: unknown policy `weft `, did you mean `weft`? expected one of: weft, deferred, eager, eager-timeout, clockwork, clockwork-10ms, nexus, shepherd, static, timeshare
 kind = "poisson" => kind = "posson"
     s.toml:15: unknown value `posson`, did you mean `poisson`? expected one of: poisson, gamma, constant, trace
 "#,
@@ -255,6 +255,9 @@ name = "resnet50" => name = "resnet50"\nmax_batch = 513
     s.toml:22: two models are named "resnet50"
  => [[model]]\nname = "other"\ncount = 100000\nslo = "25ms"\nlatency = { alpha = "1ms", beta = "5ms" }
     s.toml:21: more than 100000 models
+gpus = 8 => [[cluster.gpu]]\ntype = "a"\n[[cluster.gpu]]\ntype = "b"
+name = "resnet50" => name = "resnet50"\ncount = 50001
+    s.toml:20: more than 50000 models on 2 GPU types
 noise = 0.0 => popularity = "even"
     s.toml:6: invalid value: string "even", expected "equal" or { zipf = 0.9 }
 noise = 0.0 => popularity = 1
