@@ -7,7 +7,7 @@
 mod chart;
 mod finding;
 mod table;
-mod text;
+pub(crate) mod text;
 
 use chart::bars::Bars;
 use chart::heat::Heat;

@@ -31,7 +31,7 @@ pub(super) fn shorten(name: &str, most: usize) -> String {
 }
 
 /// A number of three digits or so: `5,458`, `42.7`, `1.08`.
-pub(super) fn rate(value: f64) -> String {
+pub(crate) fn rate(value: f64) -> String {
     let decimals = match value.abs() {
         size if size == 0.0 || size >= 99.95 => 0,
         size if size >= 9.995 => 1,
@@ -47,12 +47,12 @@ pub(super) fn tick(value: f64) -> String {
 }
 
 /// How many.
-pub(super) fn count(number: usize) -> String {
+pub(crate) fn count(number: usize) -> String {
     decimal(number as f64, 0)
 }
 
 /// A fraction as a percentage of two or three digits: `0%`, `0.012%`, `1.00%`, `12.3%`.
-pub(super) fn percent(fraction: f64) -> String {
+pub(crate) fn percent(fraction: f64) -> String {
     let value = fraction * 100.0;
     let decimals = match value.abs() {
         size if size == 0.0 || size >= 99.95 => 0,
@@ -65,7 +65,7 @@ pub(super) fn percent(fraction: f64) -> String {
 }
 
 /// The same without needless zeros, for axes and sentences.
-pub(super) fn percent_tick(fraction: f64) -> String {
+pub(crate) fn percent_tick(fraction: f64) -> String {
     let text = percent(fraction);
     match text.strip_suffix('%') {
         Some(number) if number.contains('.') => with_sign(number.trim_end_matches('0').trim_end_matches('.').into()),
@@ -74,7 +74,7 @@ pub(super) fn percent_tick(fraction: f64) -> String {
 }
 
 /// A fraction as a percentage with one decimal, for columns of them.
-pub(super) fn share(fraction: f64) -> String {
+pub(crate) fn share(fraction: f64) -> String {
     with_sign(decimal(fraction * 100.0, 1))
 }
 
@@ -83,7 +83,7 @@ fn with_sign(number: String) -> String {
 }
 
 /// A number with thousands separators.
-pub(super) fn decimal(value: f64, decimals: usize) -> String {
+pub(crate) fn decimal(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
         return NONE.into();
     }
@@ -103,7 +103,7 @@ pub(super) fn decimal(value: f64, decimals: usize) -> String {
 }
 
 /// The mean, or nothing that is a number.
-pub(super) fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { f64::NAN } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 

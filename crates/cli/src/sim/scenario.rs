@@ -1,0 +1,113 @@
+//! Scenarios from files. Everything that can be wrong with one is misuse, and one line says what.
+
+use super::File;
+use crate::output::{Misuse, reason};
+use sim::{Scenario, ScenarioError};
+use std::fs;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// A file beyond this is no scenario, profile or trace, but perhaps a device without an end.
+const BYTES_MAX: u64 = 1 << 30;
+
+impl File {
+    /// Reads the scenario.
+    pub(super) fn read(&self) -> Result<Scenario, Misuse> {
+        let name = self.name();
+        let folder = self.folder();
+        let text = match self.is_stdin() {
+            true => text(io::stdin().lock(), BYTES_MAX),
+            false => open(&self.path),
+        };
+        let text = text.map_err(|error| Misuse(format!("read scenario {name}: {}", reason(&error))))?;
+        let named = |path: &str| open(&folder.join(path)).map_err(|error| reason(&error));
+        sim::parse(&name, &text, &named).map_err(|error| {
+            if error.file == name {
+                return Misuse(format!("read scenario {error}"));
+            }
+            // The way to the other file from here, not from the scenario's folder, so that it can be copied.
+            let file = folder.join(&error.file).display().to_string();
+            Misuse(format!("read scenario {name}: {}", ScenarioError { file, ..error }))
+        })
+    }
+
+    /// What it is called in messages and titles.
+    pub(super) fn name(&self) -> String {
+        if self.is_stdin() { "<stdin>".into() } else { self.path.display().to_string() }
+    }
+
+    /// Where files that it names are looked for.
+    fn folder(&self) -> PathBuf {
+        match self.path.parent() {
+            Some(folder) if !self.is_stdin() => folder.to_owned(),
+            _ => PathBuf::new(),
+        }
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.path == Path::new("-")
+    }
+}
+
+fn open(path: &Path) -> io::Result<String> {
+    text(fs::File::open(path)?, BYTES_MAX)
+}
+
+fn text(from: impl Read, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {} MiB", bytes_max >> 20)));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a scenario of this text from a folder that also has a broken trace.
+    fn check(text: &[u8], expected: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.toml");
+        fs::write(folder.path().join("cut.txt"), "10\n2x").unwrap();
+        fs::write(&path, text).unwrap();
+        let told = File { path }.read().unwrap_err().0;
+        assert_eq!(told.replace(&format!("{}/", folder.path().display()), ""), expected);
+    }
+
+    #[test]
+    fn messages_name_the_file_that_is_wrong() {
+        const MODEL: &str = "[[model]]\nname = \"m\"\nslo = \"9ms\"\nlatency = { alpha = \"1ms\", beta = \"1ms\" }";
+        check(b"rate = 0", "read scenario s.toml: missing [cluster]: expected gpus = 8 or [[cluster.gpu]] entries");
+        check(b"\nrat = 0", &told_of("rat"));
+        check(b"rate = \"\xff\"", "read scenario s.toml: it is not UTF-8 text");
+        let trace = |path: &str| {
+            format!(
+                "[cluster]\ngpus = 1\n[arrivals]\nkind = \"trace\"\nformat = \"per-second\"\npath = \"{path}\"\n{MODEL}"
+            )
+        };
+        check(trace("cut.txt").as_bytes(), "read scenario s.toml: cut.txt:2: expected a number for rate, found \"2x\"");
+        check(trace("none.txt").as_bytes(), "read scenario s.toml:6: cannot read \"none.txt\": no such file or folder");
+        check(trace(".").as_bytes(), "read scenario s.toml:6: cannot read \".\": it is a folder, not a file");
+    }
+
+    fn told_of(key: &str) -> String {
+        format!(
+            "read scenario s.toml:2: unknown key `{key}`, did you mean `rate`? expected one of: seed, warmup, \
+             duration, policy, rate, noise, popularity, models, cluster, network, arrivals, model"
+        )
+    }
+
+    #[test]
+    fn a_device_without_an_end_is_no_scenario() {
+        struct Endless;
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                buffer.fill(b' ');
+                Ok(buffer.len())
+            }
+        }
+        assert_eq!(text(Endless, 1 << 20).unwrap_err().to_string(), "it is larger than 1 MiB");
+    }
+}
