@@ -1,1 +1,72 @@
-fn main() {}
+//! Every piece of Weft's automation. `cargo xtask help` lists it.
+//!
+//! Knows nothing of Weft's crates: it runs `cargo` and the `weft` binary, as a person would. What it says goes
+//! to stderr; files and the path of a report are its results.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stderr, reason = "talking to the person who started it is this program's job")]
+
+mod program;
+mod workspace;
+mod setup;
+mod steps;
+mod ci;
+mod examples;
+mod leaks;
+mod docs;
+mod demo;
+mod goodput;
+mod bench;
+mod fuzz;
+mod machine;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use workspace::Workspace;
+
+/// Weft's automation: checks, the demo, benchmarks and fuzzing.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Ci(ci::Arguments),
+    Demo(demo::Arguments),
+    Docs(docs::Arguments),
+    Goodput(goodput::Arguments),
+    Bench(bench::Arguments),
+    Fuzz(fuzz::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = Workspace::find().and_then(|workspace| match arguments.command {
+        Command::Ci(arguments) => ci::ci(&workspace, &arguments),
+        Command::Demo(arguments) => demo::demo(&workspace, &arguments),
+        Command::Docs(arguments) => docs::docs(&workspace, &arguments),
+        Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
+        Command::Bench(arguments) => bench::bench(&workspace, &arguments),
+        Command::Fuzz(arguments) => fuzz::fuzz(&workspace, &arguments),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("failed to {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
+    }
+}
