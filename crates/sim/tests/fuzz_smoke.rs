@@ -45,19 +45,6 @@ const VALUES: [&str; 26] = [
     "true",
 ];
 
-const POLICIES: [&str; 10] = [
-    "weft",
-    "deferred",
-    "eager",
-    "eager-timeout",
-    "clockwork",
-    "clockwork-10ms",
-    "nexus",
-    "shepherd",
-    "static",
-    "timeshare",
-];
-
 /// SplitMix64.
 struct Random(u64);
 
@@ -145,7 +132,7 @@ fn change(random: &mut Random, text: &str, other: &str) -> String {
         }
         7 => {
             if let Some(line) = lines.iter_mut().find(|line| line.starts_with("policy")) {
-                *line = format!("policy = \"{}\"", random.choose(&POLICIES));
+                *line = format!("policy = \"{}\"", random.choose(&sim::POLICIES));
             }
         }
         _ => {

@@ -1,23 +1,26 @@
 //! Weft's own policy: every GPU-millisecond and every refusal has a price, and each decision compares prices.
 //!
-//! Four ideas, none of which needs a setting per workload:
+//! Five ideas, none of which needs a setting per workload:
 //!
 //! 1. **Wait when waiting pays.** While a lane waits, requests join its batch and each saves a share of the
 //!    fixed cost of another batch: `alone / (size * gap)` GPU-seconds a second. A GPU kept idle for it loses at
 //!    most one a second, and nothing while others idle anyway. So a lane waits while its gain is above that
-//!    price, which rises with the load; at low load this is deferred batching, which leaves whole GPUs idle.
+//!    price, which rises with the load.
 //! 2. **Start early whom it costs least.** A batch that starts `slack` before its time shortens its cycle and
-//!    so costs `alone * slack / cycle` of future GPU time. When the last free GPU is given away, it goes to the
-//!    lane for which that is least, as long as the forecast shows everybody else still on time; else to the
-//!    lane with the least slack.
+//!    so costs `alone * slack / cycle` of future GPU time. When GPUs are scarce, the next one goes to the lane
+//!    for which that is least, as long as the forecast shows everybody else still on time; else to the lane
+//!    with the least slack.
 //! 3. **See trouble early and choose whom it hits.** When the forecast shows a batch that will be late, the
 //!    cheapest way out is taken: the requests refused, at their model's price, less the GPU time that saves.
 //!    A lone request of an expensive model frees a GPU for many others; the head of a long queue frees nothing.
 //! 4. **Every model has an error budget** (see `budget`), so that the cheapest way out is not always the same
 //!    model's.
+//! 5. **Leave idle what nobody needs** (see `load`). GPUs beyond what the load needs are a reserve, opened only
+//!    for a lane that would be late without one, so that they can be given back as a whole. Nobody is
+//!    refused to make room while there is a reserve.
 //!
-//! The forecast looks at the most urgent [`WINDOW`] lanes and is made only when the last free GPU is given
-//! away, so an arrival costs a look at its own lane and nothing else.
+//! The forecast looks at the most urgent [`WINDOW`] lanes and is made when few GPUs are left to give away; with
+//! more of them, an arrival costs a look at its own lane and nothing else.
 
 mod budget;
 mod load;
