@@ -107,6 +107,10 @@ pub struct Cluster {
     pub(crate) lead: Span,
     pub(crate) batches: u64,
     live: usize,
+    /// GPUs from this index on are a reserve.
+    reserve: usize,
+    /// Available GPUs before the reserve.
+    open: usize,
 }
 
 impl Cluster {
@@ -127,6 +131,8 @@ impl Cluster {
             lead,
             batches: 0,
             live: 0,
+            reserve: usize::MAX,
+            open: 0,
         };
         for (index, kind) in gpus.iter().enumerate() {
             cluster.join(Time::ZERO, GpuId::new(index), *kind);
@@ -225,9 +231,25 @@ impl Cluster {
         self.available.iter().map(BitSet::len).sum()
     }
 
-    /// How many GPUs with ids below this one may be given a batch.
-    pub fn available_below(&self, limit: GpuId) -> usize {
-        self.available.iter().map(|gpus| gpus.count_below(limit.index())).sum()
+    /// Makes the GPUs from this one on a reserve, or none at all. Only the policy that says so minds it.
+    pub fn set_reserve(&mut self, first: Option<GpuId>) {
+        let reserve = first.map_or(usize::MAX, GpuId::index);
+        if reserve != self.reserve {
+            self.reserve = reserve;
+            self.open = self.available.iter().map(|gpus| gpus.count_below(reserve)).sum();
+        }
+    }
+
+    /// How many GPUs before the reserve may be given a batch.
+    #[inline]
+    pub fn open_count(&self) -> usize {
+        self.open
+    }
+
+    /// Whether a GPU of the reserve may be given a batch.
+    #[inline]
+    pub fn has_reserve(&self) -> bool {
+        self.reserve != usize::MAX && self.available_count() > self.open
     }
 
     /// How many GPUs are there and stay.
@@ -296,7 +318,11 @@ impl Cluster {
         let busy = if usable && !available { state.free_at } else { Time::NEVER };
         let kind = state.kind.index();
         self.busy.set(gpu.index(), busy);
-        self.available[kind].set(gpu.index(), available) && available
+        let changed = self.available[kind].set(gpu.index(), available);
+        if changed && gpu.index() < self.reserve {
+            self.open = if available { self.open + 1 } else { self.open - 1 };
+        }
+        changed && available
     }
 
     /// Sets when a lane's head loses its last chance, after the head changed.

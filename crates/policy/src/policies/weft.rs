@@ -26,7 +26,7 @@ mod budget;
 mod load;
 mod forecast;
 
-use crate::{Context, GpuId, LaneId, ModelId, Policy, Span, Time, Tournament, candidate};
+use crate::{Candidate, Context, GpuId, LaneId, LatencyTable, ModelId, Policy, Span, Time, Tournament, candidate};
 use budget::{Budgets, ONE};
 use forecast::{Forecast, Job};
 
@@ -40,6 +40,14 @@ const MILLISECOND: i64 = ONE * 6 / 100;
 const GRACE: Span = Span::from_millis(2);
 /// How much dearer than the refusals they prevent others' refusals may be, in requests.
 const EXTRA: usize = 3;
+/// What a GPU-second idle costs at least, in GPU-seconds (of [`ONE`]): those who wait would rather not.
+const LEAST_PRICE: u64 = ONE as u64 / 32;
+/// After so many mean gaps without a request nobody waits for the next.
+const SILENCE: u64 = 4;
+/// A lane that waited in vain so many times in a row stops waiting,
+const VAIN: u32 = 3;
+/// and tries again after so many batches.
+const RETRY: u32 = 32;
 const TICK: Span = Span::from_millis(50);
 
 /// Weft's policy.
@@ -54,8 +62,6 @@ pub struct Weft {
     /// When each lane must be looked at again.
     timers: Tournament,
     next_tick: Time,
-    /// GPUs from this id on are left alone until somebody would be late without them.
-    reserve: GpuId,
     /// So few available GPUs are worth a look ahead.
     scarce: usize,
     /// What a GPU-second idle costs.
@@ -75,12 +81,35 @@ struct Lane {
     gap: Span,
     /// How long one request takes alone: the price of a further batch.
     alone: Span,
+    /// When the last request came.
+    last: Time,
+    /// How many waited when the lane began to wait; none while it does not.
+    began: Option<usize>,
+    /// How many times in a row it waited and nobody joined.
+    vain: u32,
 }
 
 impl Lane {
     /// Mean time from one batch to the next.
     fn cycle(&self) -> Span {
         self.gap.scale(self.batch.max(256), 256)
+    }
+
+    /// From when on nobody seems to come any more: the stream went silent, or never was one.
+    fn silent(&self) -> Time {
+        if self.vain >= VAIN { Time::ZERO } else { self.last + self.gap.scale(SILENCE, 1) }
+    }
+
+    /// Takes note of a batch that starts, of a queue this long: was the wait for it in vain?
+    fn started(&mut self, queued: usize) {
+        self.vain = match self.began.take() {
+            Some(began) if queued > began => 0,
+            Some(_) => self.vain + 1,
+            // It does not wait for now. Once in a while it tries again.
+            None if self.vain >= VAIN + RETRY => VAIN - 1,
+            None if self.vain >= VAIN => self.vain + 1,
+            None => self.vain,
+        };
     }
 }
 
@@ -94,7 +123,6 @@ impl Default for Weft {
             waiting: empty(),
             timers: empty(),
             next_tick: Time::ZERO,
-            reserve: GpuId(u32::MAX),
             scarce: 1,
             idle_price: 0,
             forecast: Forecast::default(),
@@ -117,7 +145,7 @@ impl Weft {
             let lane = |model: &crate::Model| {
                 let table = model.fastest();
                 let alone = if table.max_batch() > 0 { table.latency(1) } else { Span::ZERO };
-                Lane { batch: 256, gap: Span::MAX, alone }
+                Lane { batch: 256, gap: Span::MAX, alone, last: Time::ZERO, began: None, vain: 0 }
             };
             self.lanes = cluster.models.iter().map(lane).collect();
             self.budgets = Budgets::new(self.lanes.len());
@@ -132,16 +160,18 @@ impl Weft {
         }
         self.scarce = (2 * cluster.live_count().isqrt()).max(1);
         let open = load::gpus_open(needed, cluster.live_count());
-        self.idle_price = load::idle_price(needed, open);
-        self.reserve = cluster.live().nth(open).unwrap_or(GpuId(u32::MAX));
+        self.idle_price = load::idle_price(needed, open).max(LEAST_PRICE);
+        let reserve = cluster.live().nth(open);
+        cluster.set_reserve(reserve);
         self.budgets.update(&cluster.offered, &cluster.refused, self.lanes.iter().map(|lane| lane.gap));
     }
 
-    /// Whether a batch of this size gains more by waiting than an idle GPU costs.
-    fn waits(&self, lane: LaneId, size: usize) -> bool {
+    /// Until when a batch gains more by waiting than an idle GPU costs: at most until it is due.
+    fn waits_until(&self, lane: LaneId, formed: &Candidate, table: &LatencyTable) -> Time {
         let lane = &self.lanes[lane.index()];
         let gain = u128::from(lane.alone.nanos()) * ONE as u128;
-        gain > u128::from(lane.gap.nanos()) * size as u128 * u128::from(self.idle_price)
+        let pays = gain > u128::from(lane.gap.nanos()) * formed.size as u128 * u128::from(self.idle_price);
+        if pays && formed.size < table.max_batch() { formed.due.min(lane.silent()) } else { Time::ZERO }
     }
 
     /// The batch a lane aims for: what it usually gets.
@@ -149,12 +179,10 @@ impl Weft {
         (self.lanes[lane.index()].batch / 256).max(1) as usize
     }
 
-    /// How many GPUs may be given away without touching the reserve.
-    fn usable(&self, context: &Context) -> usize {
-        if self.reserve == GpuId(u32::MAX) {
-            return context.cluster.available_count();
-        }
-        context.cluster.available_below(self.reserve)
+    /// Whether so few GPUs are left that a look ahead is worth its while. With a reserve it never is: whoever would
+    /// be late opens one.
+    fn is_scarce(&self, context: &Context) -> bool {
+        context.cluster.open_count() <= self.scarce && !context.cluster.has_reserve()
     }
 
     /// Looks at a lane anew and files it as waiting or ready; whether this is its last chance to start as large as
@@ -167,11 +195,17 @@ impl Weft {
         let network = &context.cluster.network;
         let mut last_call = false;
         let (ready, waiting, timer) = match formed {
-            None => (Time::NEVER, Time::NEVER, Time::NEVER),
+            None => {
+                self.lanes[lane.index()].began = None;
+                (Time::NEVER, Time::NEVER, Time::NEVER)
+            }
             Some(formed) => {
                 let lead = network.control + network.data_per_request * formed.size;
-                if formed.due - lead > now && self.waits(lane, formed.size) {
-                    (Time::NEVER, formed.latest, formed.due - lead)
+                let until = self.waits_until(lane, &formed, outlook.table) - lead;
+                if until > now {
+                    let queued = context.cluster.queue(lane).len();
+                    self.lanes[lane.index()].began.get_or_insert(queued);
+                    (Time::NEVER, formed.latest, until)
                 } else {
                     last_call = formed.latest - lead <= now;
                     // Even if nothing were late it could not be on time from then on.
@@ -189,12 +223,12 @@ impl Weft {
     /// Gives GPUs away for as long as there is one and somebody who should have it.
     fn serve(&mut self, context: &mut Context) {
         loop {
-            let available = self.usable(context);
+            let available = context.cluster.open_count();
             let served = match self.ready.first() {
                 _ if available == 0 => false,
-                _ if available <= self.scarce => self.serve_scarce(context),
+                _ if self.is_scarce(context) => self.serve_scarce(context),
                 None => false,
-                Some((latest, _)) if self.reserved(latest, available) => false,
+                Some((latest, _)) if self.reserved(context, latest) => false,
                 Some((_, lane)) => self.serve_first(context, LaneId::new(lane)),
             };
             if !served {
@@ -205,7 +239,7 @@ impl Weft {
 
     /// Opens a GPU of the reserve for a lane that would be late without it.
     fn serve_late(&mut self, context: &mut Context, lane: LaneId) {
-        if self.usable(context) == 0
+        if context.cluster.open_count() == 0
             && let Some(gpu) = context.cluster.available_for(context.cluster.model_of(lane))
         {
             self.start(context, gpu, lane);
@@ -213,8 +247,9 @@ impl Weft {
     }
 
     /// Whether more urgent lanes that wait need all available GPUs.
-    fn reserved(&mut self, latest: Time, available: usize) -> bool {
-        if available > WINDOW {
+    fn reserved(&mut self, context: &Context, latest: Time) -> bool {
+        let available = context.cluster.open_count();
+        if available > WINDOW || context.cluster.has_reserve() {
             return false;
         }
         self.waiting.first_few(available, &mut self.urgent);
@@ -242,9 +277,11 @@ impl Weft {
             self.refresh(context, lane);
             return !context.cluster.queue(lane).is_empty() && self.ready.get(lane.index()) == Time::NEVER;
         };
+        let queued = context.cluster.queue(lane).len();
         context.sacrifice(lane, formed.drop);
         context.run(gpu, lane, formed.size);
         let state = &mut self.lanes[lane.index()];
+        state.started(queued);
         state.batch = (state.batch * 49 + formed.size as u64 * 256) / 50;
         self.refresh(context, lane);
         true
@@ -255,9 +292,7 @@ impl Weft {
         let gpu = context.cluster.available().next().expect("a GPU is available");
         self.look_ahead(context, gpu);
         let conflict = self.forecast.first_late(&self.jobs, false, |index, _| Some(index));
-        // Nobody is refused while there is a reserve.
         if conflict.is_some()
-            && context.cluster.available_count() == self.usable(context)
             && let Some((lane, count)) = self.way_out(context, gpu)
         {
             context.sacrifice(lane, count);
@@ -281,8 +316,8 @@ impl Weft {
                 let lane = LaneId::new(*lane);
                 let outlook = context.cluster.outlook(now, lane, gpu);
                 if let Some(formed) = candidate(context.cluster.queue(lane), self.goal(lane), &outlook) {
-                    let waits = formed.due > now && self.waits(lane, formed.size);
-                    jobs.push(Job { lane, formed, waits, takes: outlook.table.latency(formed.size) });
+                    let until = self.waits_until(lane, &formed, outlook.table);
+                    jobs.push(Job { lane, formed, until, takes: outlook.table.latency(formed.size) });
                 }
             }
         }
@@ -331,9 +366,9 @@ impl Weft {
     /// one whose early start costs least while all others stay on time; else the most urgent.
     fn cheapest_start(&mut self, now: Time, hurry: bool) -> Option<usize> {
         let Weft { jobs, forecast, lanes, order, .. } = self;
-        let first = jobs.iter().position(|job| hurry || !job.waits)?;
+        let first = jobs.iter().position(|job| hurry || job.until <= now)?;
         order.clear();
-        order.extend(jobs.iter().enumerate().filter(|(_, job)| hurry || !job.waits).map(|(index, job)| {
+        order.extend(jobs.iter().enumerate().filter(|(_, job)| hurry || job.until <= now).map(|(index, job)| {
             let lane = &lanes[job.lane.index()];
             let slack = job.formed.latest - now;
             (lane.alone.scale(slack.nanos(), lane.cycle().nanos().max(1)).nanos(), index)
@@ -375,11 +410,12 @@ fn spared(context: &Context, gpu: GpuId, job: &Job, lane: &Lane, count: usize, s
 impl Policy for Weft {
     fn on_queue(&mut self, context: &mut Context, lane: LaneId) {
         self.tick(context);
+        self.lanes[lane.index()].last = context.now;
         if self.refresh(context, lane) {
             self.serve_late(context, lane);
         }
         // An arrival in a lane that waits gives nobody a reason to start, unless it is new and GPUs run short.
-        let new = context.cluster.queue(lane).len() == 1 && self.usable(context) <= self.scarce;
+        let new = context.cluster.queue(lane).len() == 1 && self.is_scarce(context);
         if new || self.ready.get(lane.index()) != Time::NEVER {
             self.serve(context);
         }

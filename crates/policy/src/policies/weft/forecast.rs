@@ -12,8 +12,8 @@ use std::collections::BinaryHeap;
 pub(super) struct Job {
     pub(super) lane: LaneId,
     pub(super) formed: Candidate,
-    /// Whether it gains more by waiting until it is due than a GPU loses by idling.
-    pub(super) waits: bool,
+    /// Until when it gains more by waiting than a GPU loses by idling.
+    pub(super) until: Time,
     /// How long it takes.
     pub(super) takes: Span,
 }
@@ -21,7 +21,7 @@ pub(super) struct Job {
 impl Job {
     /// When it starts if it gets a GPU at `slot`.
     fn start(&self, slot: Time, hurry: bool) -> Time {
-        if self.waits && !hurry { slot.max(self.formed.due) } else { slot }
+        if hurry { slot } else { slot.max(self.until) }
     }
 }
 
