@@ -1,0 +1,16 @@
+//! What gateway, scheduler, node and workers say to each other.
+//!
+//! Plain values. In one process they travel through channels; between machines they are turned into the messages
+//! of `proto/` and back. Nothing here decides anything.
+
+#![forbid(unsafe_code)]
+
+pub mod tensor;
+pub mod model;
+pub mod link;
+
+pub use link::{
+    Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
+};
+pub use model::{Kind, Line, ModelInfo, ModelSpec, TensorSpec};
+pub use tensor::{DataType, Tensor};

@@ -1,0 +1,281 @@
+//! Models: what a deployment asks for, and what a worker found out about it.
+
+use crate::DataType;
+use policy::Span;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What to serve and how. One version of one model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct ModelSpec {
+    /// What clients call it.
+    pub name: String,
+    /// Which version it is.
+    pub version: u32,
+    /// How it is executed.
+    pub kind: Kind,
+    /// From arrival to answer.
+    pub slo: Span,
+    /// The most requests that may share a batch; 0 when the model takes one request at a time, as it is, without a
+    /// batch dimension.
+    pub max_batch: usize,
+    /// How many worker processes execute it.
+    pub workers: usize,
+    /// Threads a worker may compute with.
+    pub threads: usize,
+    /// The most requests of it that may wait.
+    pub queue: usize,
+    /// Environment of its workers.
+    pub env: BTreeMap<String, String>,
+    /// Inputs, where the model itself does not say.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs, where the model itself does not say.
+    pub outputs: Vec<TensorSpec>,
+}
+
+/// A model as it is written down: in `weft.toml`, in requests to deploy it, in the database.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    #[serde(default = "one")]
+    version: u32,
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<Line>,
+    #[serde(default = "default_slo", with = "span")]
+    slo: Span,
+    #[serde(default = "default_max_batch")]
+    max_batch: usize,
+    #[serde(default = "one_worker")]
+    workers: usize,
+    #[serde(default = "one_worker")]
+    threads: usize,
+    #[serde(default = "default_queue")]
+    queue: usize,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<TensorSpec>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<TensorSpec>,
+}
+
+impl TryFrom<Written> for ModelSpec {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<ModelSpec, String> {
+        let Written { name, kind, path, class, latency, .. } = written;
+        let refuse = |problem: String| Err(format!("model `{name}`: {problem}"));
+        if name.is_empty()
+            || name.len() > 128
+            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        {
+            return Err(format!("model name `{name}`: 1 to 128 letters, digits, `-`, `_` and `.` are allowed"));
+        }
+        let kind = match (kind.as_str(), path, class, latency) {
+            ("onnx", Some(path), None, None) => Kind::Onnx { path },
+            ("python", Some(path), class, None) => Kind::Python { path, class },
+            ("virtual", None, None, Some(latency)) => Kind::Virtual { latency },
+            ("onnx", ..) => return refuse("kind `onnx` needs `path` and takes neither `class` nor `latency`".into()),
+            ("python", ..) => {
+                return refuse("kind `python` needs `path`, may have `class` and takes no `latency`".into());
+            }
+            ("virtual", ..) => {
+                return refuse("kind `virtual` needs `latency` and takes neither `path` nor `class`".into());
+            }
+            (other, ..) => return refuse(format!("kind `{other}` is not one of onnx, python, virtual")),
+        };
+        let within = |what: &str, value: usize, least: usize, most: usize| match value {
+            value if (least..=most).contains(&value) => Ok(()),
+            value => Err(format!("model `{name}`: `{what}` is {value}; {least} to {most} are allowed")),
+        };
+        within("version", written.version as usize, 1, u32::MAX as usize)?;
+        within("max_batch", written.max_batch, 0, policy::MAX_BATCH)?;
+        within("workers", written.workers, 1, 1_024)?;
+        within("threads", written.threads, 1, 1_024)?;
+        within("queue", written.queue, 1, 1_000_000)?;
+        if written.slo < Span::from_micros(100) || written.slo > Span::from_secs(3_600) {
+            return refuse(format!("`slo` is {}; 100us to 1h are allowed", written.slo));
+        }
+        Ok(ModelSpec {
+            version: written.version,
+            kind,
+            slo: written.slo,
+            max_batch: written.max_batch,
+            workers: written.workers,
+            threads: written.threads,
+            queue: written.queue,
+            env: written.env,
+            inputs: written.inputs,
+            outputs: written.outputs,
+            name,
+        })
+    }
+}
+
+impl From<ModelSpec> for Written {
+    fn from(spec: ModelSpec) -> Written {
+        let name = spec.kind.name().to_string();
+        let (path, class, latency) = match spec.kind {
+            Kind::Onnx { path } => (Some(path), None, None),
+            Kind::Python { path, class } => (Some(path), class, None),
+            Kind::Virtual { latency } => (None, None, Some(latency)),
+        };
+        Written {
+            name: spec.name,
+            version: spec.version,
+            kind: name,
+            path,
+            class,
+            latency,
+            slo: spec.slo,
+            max_batch: spec.max_batch,
+            workers: spec.workers,
+            threads: spec.threads,
+            queue: spec.queue,
+            env: spec.env,
+            inputs: spec.inputs,
+            outputs: spec.outputs,
+        }
+    }
+}
+
+/// How long a batch takes: `alpha` for each request and `beta` once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// For each request.
+    #[serde(with = "span")]
+    pub alpha: Span,
+    /// Once.
+    #[serde(with = "span")]
+    pub beta: Span,
+}
+
+/// How a model is executed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// By ONNX Runtime, in a worker process.
+    Onnx {
+        /// The model file.
+        path: PathBuf,
+    },
+    /// By a Python class, in a worker process.
+    Python {
+        /// The file that holds it.
+        path: PathBuf,
+        /// Its name; the only class with a `predict` where this is not said.
+        class: Option<String>,
+    },
+    /// By nobody: it takes the time its profile says, on an emulated GPU, and answers with its inputs.
+    Virtual {
+        /// The profile.
+        latency: Line,
+    },
+}
+
+impl Kind {
+    /// The word for it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Kind::Onnx { .. } => "onnx",
+            Kind::Python { .. } => "python",
+            Kind::Virtual { .. } => "virtual",
+        }
+    }
+}
+
+/// What a worker found out about its model when it loaded it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// What clients expect.
+    pub inputs: Vec<TensorSpec>,
+    /// What they get.
+    pub outputs: Vec<TensorSpec>,
+    /// The most requests that may share a batch; 0 when there is no batch dimension.
+    pub max_batch: usize,
+}
+
+/// A tensor as a model declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TensorSpec {
+    /// What the model calls it.
+    pub name: String,
+    /// What its elements are.
+    pub datatype: DataType,
+    /// Its dimensions, -1 where any will do. The batch comes first, as -1, where the model has one.
+    pub shape: Vec<i64>,
+}
+
+fn one() -> u32 {
+    1
+}
+fn one_worker() -> usize {
+    1
+}
+fn default_slo() -> Span {
+    Span::from_millis(100)
+}
+fn default_max_batch() -> usize {
+    32
+}
+fn default_queue() -> usize {
+    4096
+}
+
+/// Spans as people write them: `"100ms"`.
+pub mod span {
+    use super::*;
+
+    /// Writes a span.
+    pub fn serialize<S: Serializer>(span: &Span, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(span)
+    }
+
+    /// Reads a span.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ModelSpec, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_has_a_default_and_reads_back_the_same() {
+        let spec = read(r#"{"name": "magika", "kind": "onnx", "path": "magika.onnx"}"#).unwrap();
+        assert_eq!((spec.version, spec.max_batch, spec.workers, spec.threads), (1, 32, 1, 1));
+        assert_eq!(spec.slo, Span::from_millis(100));
+        let again = read(&serde_json::to_string(&spec).unwrap()).unwrap();
+        assert_eq!(spec, again);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_name_of_the_thing() {
+        let check = |text: &str, expected: &str| {
+            let message = read(text).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        };
+        check(r#"{"name": "a", "kind": "onnx"}"#, "kind `onnx` needs `path`");
+        check(r#"{"name": "a", "kind": "torch", "path": "x"}"#, "`torch` is not one of onnx, python, virtual");
+        check(r#"{"name": "a/b", "kind": "onnx", "path": "x"}"#, "model name `a/b`");
+        check(r#"{"name": "a", "kind": "onnx", "path": "x", "batch": 3}"#, "unknown field `batch`");
+        check(r#"{"name": "a", "kind": "onnx", "path": "x", "slo": "1ns"}"#, "`slo` is 1ns");
+        check(r#"{"name": "a", "kind": "onnx", "path": "x", "workers": 0}"#, "`workers` is 0");
+        check(r#"{"name": "a", "kind": "virtual", "path": "x"}"#, "kind `virtual` needs `latency`");
+    }
+}
