@@ -8,7 +8,9 @@
 pub mod tensor;
 pub mod model;
 pub mod link;
+pub mod catalog;
 
+pub use catalog::{Catalog, Entry, NotFound, Order, OrderError, State};
 pub use link::{
     Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
 };

@@ -11,7 +11,7 @@
 //! numbered by the gateway that holds them, with the gateway's own number in the upper sixteen bits, so that ids are
 //! unique in a cluster. A batch may hold requests of several gateways: each sends its part.
 
-use crate::{ModelInfo, ModelSpec, Tensor};
+use crate::{Line, ModelInfo, ModelSpec, Tensor};
 use policy::Span;
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,6 +56,8 @@ pub struct Grant {
     pub worker: WorkerId,
     /// The batch's number there.
     pub batch: u64,
+    /// Its model.
+    pub model: u32,
     /// How many requests the whole batch holds.
     pub size: usize,
     /// This gateway's requests in it.
@@ -66,20 +68,28 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its deadline cannot be met.
-    #[error("the deadline of {within} cannot be met: {reason}")]
+    #[error("the deadline of {within} cannot be met: {}", in_words(*reason))]
     Late {
         /// What was asked for.
         within: Span,
         /// How it came to that.
-        reason: &'static str,
+        reason: policy::Reason,
         /// When it is worth trying again.
         retry_after: Span,
     },
     /// Too many wait already.
-    #[error("{waiting} requests wait for this model already")]
+    #[error("{waiting} requests wait for this model already, which is as many as may")]
     Full {
         /// How many.
         waiting: usize,
+        /// When it is worth trying again.
+        retry_after: Span,
+    },
+    /// More is asked for than can be done, and others have a higher priority.
+    #[error("the model is overloaded, and requests of priority {priority} are not admitted for now")]
+    Overload {
+        /// Its priority.
+        priority: u8,
         /// When it is worth trying again.
         retry_after: Span,
     },
@@ -88,12 +98,22 @@ pub enum Refusal {
     Unavailable(String),
 }
 
+fn in_words(reason: policy::Reason) -> &'static str {
+    match reason {
+        policy::Reason::TooLate => "too many requests wait before it",
+        policy::Reason::Sacrificed => "it held back others that can still be on time",
+        policy::Reason::GpuLost => "its worker died and there is no time to start again",
+    }
+}
+
 /// Requests of one gateway on their way to a worker.
 pub struct Part {
     /// The worker.
     pub worker: WorkerId,
     /// The batch's number there.
     pub batch: u64,
+    /// Its model.
+    pub model: u32,
     /// How many requests the whole batch holds.
     pub size: usize,
     /// This gateway's requests in it.
@@ -114,7 +134,7 @@ pub struct Payload {
 pub type Answer = Result<Outputs, Failure>;
 
 /// What a model answered, and how long that took.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outputs {
     /// The tensors, in the order of the model's outputs.
     pub tensors: Vec<Tensor>,
@@ -146,6 +166,13 @@ pub enum ToNode {
         worker: WorkerId,
         /// What it loads.
         spec: Arc<ModelSpec>,
+    },
+    /// Start an emulated GPU, or tell one which models it may be asked for and how long they take.
+    Virtual {
+        /// Its number.
+        worker: WorkerId,
+        /// Models and their profiles.
+        tables: Vec<(u32, Line)>,
     },
     /// Let it finish what it has and end it.
     Stop {

@@ -1,0 +1,279 @@
+//! Requests in flight: from a decoded request to its answer, whichever protocol it came by.
+//!
+//! Invariants:
+//! 1. A request that was told to the scheduler is in `held` until it is answered, whatever happens to its worker or
+//!    its client.
+//! 2. A worker that dies with a batch answers nobody: the scheduler hears of it too, and runs the batch again or
+//!    refuses it.
+
+use crate::check;
+use crate::statistics::{Refused, Served, Statistics};
+use arc_swap::ArcSwap;
+use policy::Span;
+use rpc::{
+    Answer, Arrival, Catalog, Entry, Failure, Grant, NotFound, Order, OrderError, Outputs, Part, Payload, Refusal,
+    State, Tensor, ToGateway,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::oneshot;
+
+/// Requests are spread over so many locks.
+const SHARDS: usize = 16;
+
+/// How a gateway reaches the rest of Weft.
+pub struct Links {
+    /// Tells the scheduler of a request.
+    pub arrival: Box<dyn Fn(Arrival) + Send + Sync>,
+    /// Hands requests to the node of a worker.
+    pub part: Box<dyn Fn(Part) + Send + Sync>,
+    /// Gives the scheduler an order and waits until it is carried out.
+    pub order: Box<dyn Fn(Order) -> oneshot::Receiver<Result<(), OrderError>> + Send + Sync>,
+}
+
+/// The front door, shared by all servers of a process.
+pub struct Gateway {
+    links: Links,
+    catalog: ArcSwap<Catalog>,
+    /// By model name and version, kept when a model goes so that its counters never fall.
+    statistics: RwLock<BTreeMap<(String, u32), Arc<Statistics>>>,
+    held: [Mutex<HashMap<u64, Held>>; SHARDS],
+    next: AtomicU64,
+    /// When this gateway started.
+    pub started: Instant,
+}
+
+struct Held {
+    inputs: Arc<[Tensor]>,
+    tell: oneshot::Sender<Outcome>,
+}
+
+enum Outcome {
+    Done(Answer),
+    Refused(Refusal),
+}
+
+/// A request as a client made it.
+#[derive(Clone, Debug)]
+pub struct Inference {
+    /// The model.
+    pub model: String,
+    /// Its version; the highest that is ready where none is named.
+    pub version: Option<String>,
+    /// Its tensors, in any order.
+    pub inputs: Vec<Tensor>,
+    /// The outputs it wants, by name; all of them where none is named.
+    pub outputs: Vec<String>,
+    /// How long it may take, where the client said so; else the model's objective.
+    pub timeout: Option<Span>,
+    /// From 0, whom overload hits last, to 9.
+    pub priority: u8,
+    /// When its first byte was read.
+    pub arrived: Instant,
+}
+
+/// What a model answered.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The model.
+    pub model: Arc<rpc::ModelSpec>,
+    /// The outputs asked for, in the order asked for.
+    pub outputs: Vec<Tensor>,
+}
+
+/// Why there are no outputs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServeError {
+    /// No such model or version.
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// The request makes no sense for the model.
+    #[error("{0}")]
+    Invalid(String),
+    /// Weft chose not to serve it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The model failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Gateway {
+    /// A gateway with a number of its own in the cluster.
+    pub fn new(number: u16, links: Links) -> Arc<Gateway> {
+        Arc::new(Gateway {
+            links,
+            catalog: ArcSwap::default(),
+            statistics: RwLock::default(),
+            held: std::array::from_fn(|_| Mutex::default()),
+            next: AtomicU64::new(u64::from(number) << 48),
+            started: Instant::now(),
+        })
+    }
+
+    /// Which models there are.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    /// Replaces the list of models.
+    pub fn publish(&self, catalog: Catalog) {
+        for entry in &catalog.entries {
+            self.statistics(&entry.spec.name, entry.spec.version);
+        }
+        self.catalog.store(Arc::new(catalog));
+    }
+
+    /// The counters of a model version.
+    pub fn statistics(&self, name: &str, version: u32) -> Arc<Statistics> {
+        let key = (name.to_string(), version);
+        if let Some(found) = self.statistics.read().expect("no panic holds this lock").get(&key) {
+            return found.clone();
+        }
+        self.statistics.write().expect("no panic holds this lock").entry(key).or_default().clone()
+    }
+
+    /// The counters of all model versions there ever were.
+    pub fn all_statistics(&self) -> Vec<((String, u32), Arc<Statistics>)> {
+        let all = self.statistics.read().expect("no panic holds this lock");
+        all.iter().map(|(key, statistics)| (key.clone(), statistics.clone())).collect()
+    }
+
+    /// Requests that were accepted and are not answered yet.
+    pub fn in_flight(&self) -> usize {
+        self.held.iter().map(|shard| shard.lock().expect("no panic holds this lock").len()).sum()
+    }
+
+    /// Gives the scheduler an order and waits until it is carried out.
+    pub async fn order(&self, order: Order) -> Result<(), OrderError> {
+        let gone = |_| Err(OrderError::Invalid("the scheduler cannot be reached".into()));
+        (self.links.order)(order).await.unwrap_or_else(gone)
+    }
+
+    /// Runs a request to its end.
+    pub async fn infer(self: &Arc<Gateway>, inference: Inference) -> Result<Response, ServeError> {
+        let catalog = self.catalog();
+        let entry = catalog.find(&inference.model, inference.version.as_deref())?;
+        let statistics = self.statistics(&entry.spec.name, entry.spec.version);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        statistics.last_ms.store(now.as_millis() as u64, Relaxed);
+        statistics.pending.fetch_add(1, Relaxed);
+        let arrived = inference.arrived;
+        let outcome = self.run(entry, inference).await;
+        statistics.pending.fetch_sub(1, Relaxed);
+        let total = Span::from_nanos(arrived.elapsed().as_nanos() as u64);
+        match &outcome {
+            Ok((_, outputs, rows, within)) => statistics.served(Served {
+                total,
+                computed: outputs.computed,
+                good: total <= *within,
+                rows: *rows,
+                batch_size: outputs.batch_size,
+                leads: outputs.leads,
+            }),
+            Err(ServeError::Refused(refusal)) => statistics.refused(kind_of(refusal), total),
+            Err(_) => statistics.failed(total),
+        }
+        outcome.map(|(response, ..)| response)
+    }
+
+    async fn run(
+        self: &Arc<Gateway>,
+        entry: &Entry,
+        inference: Inference,
+    ) -> Result<(Response, Outputs, usize, Span), ServeError> {
+        let spec = &entry.spec;
+        let info = match (&entry.info, &entry.state) {
+            (_, State::Unavailable(reason)) => {
+                return Err(Refusal::Unavailable(format!("model `{}` is not available: {reason}", spec.name)).into());
+            }
+            (Some(info), _) => info.clone(),
+            (None, _) => {
+                return Err(Refusal::Unavailable(format!("model `{}` is still being loaded", spec.name)).into());
+            }
+        };
+        if let Some(unknown) =
+            inference.outputs.iter().find(|name| info.outputs.iter().all(|output| output.name != **name))
+        {
+            return Err(ServeError::Invalid(format!("model `{}` has no output `{unknown}`", spec.name)));
+        }
+        let (inputs, rows) = check::inputs(&spec.name, &info, inference.inputs)?;
+        let within = inference.timeout.unwrap_or(spec.slo);
+        let request = self.next.fetch_add(1, Relaxed);
+        let (tell, told) = oneshot::channel();
+        self.shard(request).insert(request, Held { inputs: inputs.into(), tell });
+        let at = inference.arrived;
+        (self.links.arrival)(Arrival { request, model: entry.model, at, within, priority: inference.priority });
+        match told.await {
+            Ok(Outcome::Done(Ok(mut outputs))) => {
+                let tensors = pick(std::mem::take(&mut outputs.tensors), &inference.outputs);
+                Ok((Response { model: spec.clone(), outputs: tensors }, outputs, rows, within))
+            }
+            Ok(Outcome::Done(Err(failure))) => Err(ServeError::Failed(format!("model `{}`: {failure}", spec.name))),
+            Ok(Outcome::Refused(refusal)) => Err(refusal.into()),
+            Err(_) => Err(Refusal::Unavailable("the server is shutting down".into()).into()),
+        }
+    }
+
+    /// Does what the scheduler says.
+    pub fn tell(self: &Arc<Gateway>, message: ToGateway) {
+        match message {
+            ToGateway::Run(grant) => self.carry(grant),
+            ToGateway::Refuse { request, refusal } => {
+                if let Some(held) = self.shard(request).remove(&request) {
+                    // Nobody listens when the client is gone.
+                    let _ = held.tell.send(Outcome::Refused(refusal));
+                }
+            }
+        }
+    }
+
+    fn carry(self: &Arc<Gateway>, grant: Grant) {
+        let Grant { worker, batch, model, size, requests } = grant;
+        let payload = |request: u64| {
+            let inputs = self.shard(request).get(&request).map(|held| held.inputs.clone()).unwrap_or_default();
+            let gateway = self.clone();
+            Payload { request, inputs, answer: Box::new(move |answer| gateway.answer(request, answer)) }
+        };
+        let payloads = requests.into_iter().map(payload).collect();
+        (self.links.part)(Part { worker, batch, model, size, payloads });
+    }
+
+    fn answer(&self, request: u64, answer: Answer) {
+        if answer == Err(Failure::WorkerDied) {
+            return;
+        }
+        if let Some(held) = self.shard(request).remove(&request) {
+            // Nobody listens when the client is gone.
+            let _ = held.tell.send(Outcome::Done(answer));
+        }
+    }
+
+    fn shard(&self, request: u64) -> std::sync::MutexGuard<'_, HashMap<u64, Held>> {
+        self.held[request as usize % SHARDS].lock().expect("no panic holds this lock")
+    }
+}
+
+/// The outputs asked for, in the order asked for.
+fn pick(mut tensors: Vec<Tensor>, wanted: &[String]) -> Vec<Tensor> {
+    if wanted.is_empty() {
+        return tensors;
+    }
+    let take = |name: &String| {
+        let place = tensors.iter().position(|tensor| *tensor.name == **name)?;
+        Some(tensors.swap_remove(place))
+    };
+    wanted.iter().filter_map(take).collect()
+}
+
+fn kind_of(refusal: &Refusal) -> Refused {
+    match refusal {
+        Refusal::Late { reason: policy::Reason::TooLate, .. } => Refused::TooLate,
+        Refusal::Late { reason: policy::Reason::Sacrificed, .. } => Refused::Sacrificed,
+        Refusal::Late { reason: policy::Reason::GpuLost, .. } => Refused::WorkerDied,
+        Refusal::Full { .. } | Refusal::Overload { .. } => Refused::Overload,
+        Refusal::Unavailable(_) => Refused::Unavailable,
+    }
+}

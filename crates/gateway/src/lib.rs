@@ -1,0 +1,12 @@
+//! The front of Weft: what clients say becomes a request, and what became of it an answer.
+//!
+//! `core` knows models, requests in flight and refusals, and nothing of HTTP or gRPC; `http` and `grpc` are two ways
+//! to reach it. Tensors are decoded once, here, and never cross the scheduler.
+
+#![forbid(unsafe_code)]
+
+pub mod core;
+pub mod check;
+pub mod statistics;
+
+pub use crate::core::{Gateway, Inference, Links, Response, ServeError};

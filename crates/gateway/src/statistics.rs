@@ -1,0 +1,187 @@
+//! What became of requests, by model: counters that only rise.
+//!
+//! Everything that is shown anywhere (metrics, model statistics, the dashboard) is worked out from these.
+
+use policy::Span;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Buckets of a batch-size histogram: 1, 2, up to 4, 8, ... and all above 256.
+pub const BATCH_BUCKETS: usize = 10;
+/// Four buckets for every doubling from 32 us to about two minutes, and one above.
+pub const LATENCY_BUCKETS: usize = 89;
+
+/// What became of one model version's requests so far.
+#[derive(Debug)]
+pub struct Statistics {
+    /// Answered with outputs.
+    pub succeeded: AtomicU64,
+    /// Of those, within their deadline.
+    pub good: AtomicU64,
+    /// Answered with an error of the model's.
+    pub failed: AtomicU64,
+    /// Refused, by [`Refused`].
+    pub refused: [AtomicU64; 5],
+    /// Not yet answered.
+    pub pending: AtomicU64,
+    /// Rows of answered requests.
+    pub rows: AtomicU64,
+    /// Batches that answered requests of this gateway were the first of.
+    pub batches: AtomicU64,
+    /// Time from arrival to answer of those that succeeded, in nanoseconds.
+    pub total_ns: AtomicU64,
+    /// Of which they waited.
+    pub queued_ns: AtomicU64,
+    /// Of which they were computed.
+    pub computed_ns: AtomicU64,
+    /// Time to the answer of those that failed or were refused.
+    pub failed_ns: AtomicU64,
+    /// When the last request came, in milliseconds since 1970.
+    pub last_ms: AtomicU64,
+    /// Batches by size.
+    pub batch_sizes: [AtomicU64; BATCH_BUCKETS],
+    /// Answers with outputs by latency.
+    pub latencies: [AtomicU64; LATENCY_BUCKETS],
+}
+
+impl Default for Statistics {
+    fn default() -> Statistics {
+        let zero = || AtomicU64::new(0);
+        Statistics {
+            succeeded: zero(),
+            good: zero(),
+            failed: zero(),
+            refused: std::array::from_fn(|_| zero()),
+            pending: zero(),
+            rows: zero(),
+            batches: zero(),
+            total_ns: zero(),
+            queued_ns: zero(),
+            computed_ns: zero(),
+            failed_ns: zero(),
+            last_ms: zero(),
+            batch_sizes: std::array::from_fn(|_| zero()),
+            latencies: std::array::from_fn(|_| zero()),
+        }
+    }
+}
+
+/// Ways to be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It could not have met its deadline.
+    TooLate = 0,
+    /// It held back others that could.
+    Sacrificed = 1,
+    /// Its worker died and there was no time left.
+    WorkerDied = 2,
+    /// Too many waited, or its priority was too low for the load.
+    Overload = 3,
+    /// The model was not ready.
+    Unavailable = 4,
+}
+
+impl Refused {
+    /// All of them, in order.
+    pub const ALL: [Refused; 5] =
+        [Refused::TooLate, Refused::Sacrificed, Refused::WorkerDied, Refused::Overload, Refused::Unavailable];
+
+    /// The word for it in metrics.
+    pub const fn name(self) -> &'static str {
+        ["too_late", "sacrificed", "worker_died", "overload", "unavailable"][self as usize]
+    }
+}
+
+/// What is known of a request that was answered with outputs.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// From arrival to answer.
+    pub total: Span,
+    /// Of which it was computed.
+    pub computed: Span,
+    /// Whether that was within its deadline.
+    pub good: bool,
+    /// Its rows.
+    pub rows: usize,
+    /// How many requests shared its batch.
+    pub batch_size: usize,
+    /// Whether it was the first of its batch.
+    pub leads: bool,
+}
+
+impl Statistics {
+    /// Counts a request that was answered with outputs.
+    pub fn served(&self, served: Served) {
+        let add = |counter: &AtomicU64, amount: u64| counter.fetch_add(amount, Relaxed);
+        add(&self.succeeded, 1);
+        add(&self.good, u64::from(served.good));
+        add(&self.rows, served.rows as u64);
+        add(&self.total_ns, served.total.nanos());
+        add(&self.computed_ns, served.computed.nanos());
+        add(&self.queued_ns, (served.total - served.computed).nanos());
+        add(&self.latencies[latency_bucket(served.total)], 1);
+        if served.leads {
+            add(&self.batches, 1);
+            add(&self.batch_sizes[batch_bucket(served.batch_size)], 1);
+        }
+    }
+
+    /// Counts a request that the model failed.
+    pub fn failed(&self, total: Span) {
+        self.failed.fetch_add(1, Relaxed);
+        self.failed_ns.fetch_add(total.nanos(), Relaxed);
+    }
+
+    /// Counts a request that was refused.
+    pub fn refused(&self, reason: Refused, total: Span) {
+        self.refused[reason as usize].fetch_add(1, Relaxed);
+        self.failed_ns.fetch_add(total.nanos(), Relaxed);
+    }
+}
+
+/// The bucket of a batch of this size.
+pub fn batch_bucket(size: usize) -> usize {
+    (size.max(1).next_power_of_two().trailing_zeros() as usize).min(BATCH_BUCKETS - 1)
+}
+
+/// The bucket of a latency.
+pub fn latency_bucket(latency: Span) -> usize {
+    let quarters = latency.nanos() >> 13;
+    if quarters < 4 {
+        return 0;
+    }
+    // Two bits below the leading one divide a doubling in four.
+    let doubling = quarters.ilog2() as usize;
+    let quarter = (quarters >> (doubling - 2)) as usize & 3;
+    (1 + (doubling - 2) * 4 + quarter).min(LATENCY_BUCKETS - 1)
+}
+
+/// The upper end of a bucket of latencies.
+pub fn latency_of(bucket: usize) -> Span {
+    if bucket == 0 {
+        return Span::from_nanos(4 << 13);
+    }
+    let (doubling, quarter) = ((bucket - 1) / 4, (bucket - 1) % 4);
+    Span::from_nanos(((5 + quarter as u64) << doubling) << 13)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_latency_is_within_a_quarter_doubling_of_its_bucket() {
+        for bucket in 0..LATENCY_BUCKETS - 1 {
+            let end = latency_of(bucket);
+            assert_eq!(latency_bucket(end - Span::from_nanos(1)), bucket);
+            assert_eq!(latency_bucket(end), bucket + 1);
+        }
+        assert_eq!(latency_bucket(Span::MAX), LATENCY_BUCKETS - 1);
+        assert!(latency_of(LATENCY_BUCKETS - 2) > Span::from_secs(100));
+    }
+
+    #[test]
+    fn batches_fall_into_powers_of_two() {
+        let buckets: Vec<_> = [1, 2, 3, 4, 5, 256, 257, 512].map(batch_bucket).into();
+        assert_eq!(buckets, [0, 1, 2, 2, 3, 8, 9, 9]);
+    }
+}
