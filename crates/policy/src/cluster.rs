@@ -141,6 +141,25 @@ impl Cluster {
         cluster
     }
 
+    pub(crate) fn add_model(&mut self, model: Model) -> ModelId {
+        assert_eq!(self.lanes.len(), self.models.len(), "lane m is model m's own");
+        let id = ModelId::new(self.models.len());
+        self.lanes.push(Lane { model: id, queue: Queue::default() });
+        self.rates.push(RateEstimate::new(model.expected_gap));
+        self.offered.push(0);
+        self.refused.push(0);
+        self.models.push(model);
+        id
+    }
+
+    pub(crate) fn set_table(&mut self, model: ModelId, kind: GpuType, table: LatencyTable) {
+        let tables = &mut self.models[model.index()].tables;
+        if kind.index() >= tables.len() {
+            tables.resize(kind.index() + 1, LatencyTable::default());
+        }
+        tables[kind.index()] = table;
+    }
+
     /// The model whose requests wait in a lane.
     #[inline]
     pub fn model_of(&self, lane: LaneId) -> ModelId {

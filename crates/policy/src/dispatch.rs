@@ -7,7 +7,9 @@
 //! What it does not do: read a clock, wait, fail. Bad input is stopped before it gets here; a broken
 //! invariant is a panic.
 
-use crate::{Cluster, Flight, GpuId, GpuType, LaneId, Model, ModelId, Network, Request, RequestId, Span, Time};
+use crate::{
+    Cluster, Flight, GpuId, GpuType, LaneId, LatencyTable, Model, ModelId, Network, Request, RequestId, Span, Time,
+};
 use std::ops::Range;
 
 /// What the dispatcher is told.
@@ -288,6 +290,22 @@ impl Dispatcher {
     /// Whether the policy never starts a batch that it knows to be late.
     pub fn keeps_deadlines(&self) -> bool {
         !self.patient
+    }
+
+    /// Serves one more model from now on. Lanes are models here: a policy that opened others cannot take in more.
+    pub fn add_model(&mut self, model: Model) -> ModelId {
+        self.cluster.add_model(model)
+    }
+
+    /// Learns how long batches of a model take on a type of GPU. An empty table: they cannot be run there any more.
+    pub fn set_table(&mut self, now: Time, model: ModelId, kind: GpuType, table: LatencyTable, out: &mut Actions) {
+        self.cluster.set_table(model, kind, table);
+        let lane = LaneId(model.0);
+        if !self.cluster.queue(lane).is_empty() {
+            self.cluster.watch_head(lane, self.patient);
+            let mut context = Context { now, cluster: &mut self.cluster, actions: out, patient: self.patient };
+            self.policy.on_queue(&mut context, lane);
+        }
     }
 
     /// Takes in an event; what follows from it is appended to `out`.

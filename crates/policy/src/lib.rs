@@ -17,8 +17,11 @@ mod tournament;
 mod bitset;
 mod cluster;
 mod dispatch;
+pub mod journal;
+mod admission;
 pub mod policies;
 
+pub use admission::{Admission, PRIORITIES};
 pub use batching::{Candidate, Network, Outlook, candidate, target_batch};
 pub use bitset::BitSet;
 pub use cluster::{Cluster, Flight, Gpu, Lane, Model};

@@ -136,27 +136,22 @@ impl Default for Weft {
 impl Weft {
     /// Looks at rates, budgets and load every 50 ms.
     fn tick(&mut self, context: &mut Context) {
-        if context.now < self.next_tick {
+        let known = self.lanes.len();
+        if context.now < self.next_tick && known == context.cluster.models.len() {
             return;
         }
         self.next_tick = context.now + TICK;
         let cluster = &mut *context.cluster;
-        if self.lanes.is_empty() {
-            let lane = |model: &crate::Model| {
-                let table = model.fastest();
-                let alone = if table.max_batch() > 0 { table.latency(1) } else { Span::ZERO };
-                Lane { batch: 256, gap: Span::MAX, alone, last: Time::ZERO, began: None, vain: 0 }
-            };
-            self.lanes = cluster.models.iter().map(lane).collect();
-            self.budgets = Budgets::new(self.lanes.len());
-            let empty = Tournament::new(self.lanes.len());
-            (self.ready, self.waiting, self.timers) = (empty.clone(), empty.clone(), empty);
-        }
+        let new = Lane { batch: 256, gap: Span::MAX, alone: Span::ZERO, last: Time::ZERO, began: None, vain: 0 };
+        self.lanes.resize(cluster.models.len(), new);
+        self.budgets.grow(cluster.models.len());
         let mut needed = 0;
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             lane.gap = cluster.gap(context.now, ModelId::new(index));
             let model = &cluster.models[index];
-            needed += load::gpus_needed(model.fastest(), lane.gap, model.objective, &cluster.network);
+            let table = model.fastest();
+            lane.alone = if table.max_batch() > 0 { table.latency(1) } else { Span::ZERO };
+            needed += load::gpus_needed(table, lane.gap, model.objective, &cluster.network);
         }
         self.scarce = (2 * cluster.live_count().isqrt()).max(1);
         let open = load::gpus_open(needed, cluster.live_count());

@@ -46,9 +46,9 @@ struct Account {
 }
 
 impl Budgets {
-    pub(super) fn new(models: usize) -> Budgets {
-        let account = Account { balance: 0, price: ONE, offered: 0, refused: 0 };
-        Budgets { models: vec![account; models], offered: 0, refused: 0 }
+    /// Opens accounts until there are so many.
+    pub(super) fn grow(&mut self, models: usize) {
+        self.models.resize(models, Account { balance: 0, price: ONE, offered: 0, refused: 0 });
     }
 
     /// What refusing a request of this model costs.
@@ -98,7 +98,8 @@ mod tests {
 
     /// Feeds ten seconds in which the first model fails `bad` of its thousand requests, the second none.
     fn prices(bad: u64) -> (i64, i64) {
-        let mut budgets = Budgets::new(2);
+        let mut budgets = Budgets::default();
+        budgets.grow(2);
         for step in 1..=200u64 {
             let refused = [bad * step / 200, 0];
             budgets.update(&[5 * step, 5 * step], &refused, [GAP, GAP].into_iter());
