@@ -212,6 +212,9 @@ impl Gateway {
                 Ok((Response { model: spec.clone(), outputs: tensors }, outputs, rows, within))
             }
             Ok(Outcome::Done(Err(failure))) => Err(ServeError::Failed(format!("model `{}`: {failure}", spec.name))),
+            Ok(Outcome::Refused(Refusal::Late { reason, retry_after, .. })) => {
+                Err(Refusal::Late { within, reason, retry_after }.into())
+            }
             Ok(Outcome::Refused(refusal)) => Err(refusal.into()),
             Err(_) => Err(Refusal::Unavailable("the server is shutting down".into()).into()),
         }

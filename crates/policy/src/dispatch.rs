@@ -59,6 +59,8 @@ pub enum Action {
     Reject {
         /// Which one.
         request: RequestId,
+        /// What it asked for.
+        model: ModelId,
         /// Why.
         reason: Reason,
     },
@@ -201,7 +203,7 @@ impl Context<'_> {
 
     fn refuse(&mut self, request: Request, reason: Reason) {
         self.cluster.refused[request.model.index()] += 1;
-        self.actions.list.push(Action::Reject { request: request.id, reason });
+        self.actions.list.push(Action::Reject { request: request.id, model: request.model, reason });
     }
 
     /// Refuses heads so that those behind them can run as a larger batch.

@@ -79,7 +79,7 @@ pub fn write_actions(out: &mut String, actions: &Actions) {
                 }
                 out.push('\n');
             }
-            Action::Reject { request, reason } => {
+            Action::Reject { request, reason, .. } => {
                 let _ = writeln!(out, "> reject {} {}", request.0, reason.name());
             }
             Action::Preempt { gpu } => {

@@ -170,7 +170,7 @@ impl Player {
                         .expect("text can be written");
                     self.ends.insert((*finish, *batch), *gpu);
                 }
-                Action::Reject { request, reason } => {
+                Action::Reject { request, reason, .. } => {
                     writeln!(self.story, "{}: refuse {}, {}", at(now), request.0, reason.name())
                         .expect("text can be written");
                 }

@@ -115,3 +115,60 @@ pub enum OrderError {
     #[error("{0}")]
     Storage(String),
 }
+
+/// How workers and queues are, for people to look at. Published every second.
+#[derive(Clone, Debug, Default)]
+pub struct Overview {
+    /// All workers, by number.
+    pub workers: Vec<WorkerView>,
+    /// Requests that wait, by model number.
+    pub queues: Vec<(u32, usize)>,
+    /// Nodes by name.
+    pub nodes: Vec<String>,
+}
+
+/// A worker as people see it.
+#[derive(Clone, Debug)]
+pub struct WorkerView {
+    /// Its number.
+    pub worker: crate::WorkerId,
+    /// The node it is on.
+    pub node: String,
+    /// What it has loaded, as `name:version`; `virtual GPU` for an emulated one.
+    pub model: String,
+    /// Whether it can take batches; else what it is doing.
+    pub state: WorkerState,
+    /// How long it has been busy since it was first started.
+    pub busy: policy::Span,
+    /// Batches it ran.
+    pub batches: u64,
+    /// How often it was started again.
+    pub restarts: u64,
+    /// What it died of the last time.
+    pub last_error: Option<String>,
+}
+
+/// What a worker is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerState {
+    /// Loading its model.
+    Starting,
+    /// Taking batches.
+    Ready,
+    /// Dead, about to be started again.
+    Restarting,
+    /// Finishing what it has.
+    Stopping,
+}
+
+impl WorkerState {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WorkerState::Starting => "starting",
+            WorkerState::Ready => "ready",
+            WorkerState::Restarting => "restarting",
+            WorkerState::Stopping => "stopping",
+        }
+    }
+}

@@ -10,7 +10,7 @@ pub mod model;
 pub mod link;
 pub mod catalog;
 
-pub use catalog::{Catalog, Entry, NotFound, Order, OrderError, State};
+pub use catalog::{Catalog, Entry, NotFound, Order, OrderError, Overview, State, WorkerState, WorkerView};
 pub use link::{
     Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
 };

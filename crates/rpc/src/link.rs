@@ -70,7 +70,7 @@ pub enum Refusal {
     /// Its deadline cannot be met.
     #[error("the deadline of {within} cannot be met: {}", in_words(*reason))]
     Late {
-        /// What was asked for.
+        /// What was asked for; the gateway fills it in.
         within: Span,
         /// How it came to that.
         reason: policy::Reason,

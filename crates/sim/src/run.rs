@@ -174,7 +174,7 @@ impl Simulation<'_> {
                 Action::Run { gpu, model, batch, requests, .. } => {
                     self.send(now, *gpu, *model, *batch, &actions.requests[requests.clone()]);
                 }
-                Action::Reject { request, reason } => {
+                Action::Reject { request, reason, .. } => {
                     let entry = self.ledger.refused(*request);
                     if self.measured(entry.arrival) {
                         self.tallies.refused(entry.model.index(), *reason);

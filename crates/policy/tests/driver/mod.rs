@@ -383,7 +383,7 @@ impl<'a> Driver<'a> {
                 Action::Run { gpu, model, batch, requests, finish } => {
                     self.start(gpu.index(), *model, *batch, &out.requests[requests.clone()], *finish);
                 }
-                Action::Reject { request, reason } => self.refuse(*request, *reason),
+                Action::Reject { request, reason, .. } => self.refuse(*request, *reason),
                 Action::Preempt { gpu } => {
                     let state = &mut self.gpus[gpu.index()];
                     assert!(state.presence == Presence::Here && !state.stopping, "{}: preempts {gpu:?}", self.policy);

@@ -1,0 +1,89 @@
+//! One version of one model that is being served, or was asked to be.
+
+use crate::profile::Profile;
+use policy::{Admission, ModelId, Time};
+use rpc::{Entry, ModelInfo, ModelSpec, OrderError, State, WorkerId};
+use std::sync::Arc;
+
+/// Tells whoever gave an order how it went.
+pub(crate) type Reply = Box<dyn FnOnce(Result<(), OrderError>) + Send>;
+
+pub(crate) struct Deployment {
+    pub(crate) number: u32,
+    pub(crate) spec: Arc<ModelSpec>,
+    /// Where its requests are queued; none while it is not loaded.
+    pub(crate) place: Option<Place>,
+    pub(crate) info: Option<Arc<ModelInfo>>,
+    pub(crate) profile: Option<Profile>,
+    pub(crate) admission: Admission,
+    pub(crate) workers: Vec<WorkerId>,
+    pub(crate) ready: usize,
+    /// Whether any worker was ever ready.
+    pub(crate) proven: bool,
+    pub(crate) last_error: Option<String>,
+    /// Who waits for its first worker.
+    pub(crate) replies: Vec<Reply>,
+    /// The deployment of the same version that it takes over from once it is ready.
+    pub(crate) replaces: Option<u32>,
+    /// Whether an order that fails takes it away again.
+    pub(crate) on_trial: bool,
+    /// Since when it takes no more requests and only finishes what it has.
+    pub(crate) retiring: Option<Time>,
+}
+
+/// A model's queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) pool: u32,
+    pub(crate) model: ModelId,
+}
+
+impl Deployment {
+    pub(crate) fn new(number: u32, spec: Arc<ModelSpec>) -> Deployment {
+        Deployment {
+            number,
+            spec,
+            place: None,
+            info: None,
+            profile: None,
+            admission: Admission::default(),
+            workers: Vec::new(),
+            ready: 0,
+            proven: false,
+            last_error: None,
+            replies: Vec::new(),
+            replaces: None,
+            on_trial: false,
+            retiring: None,
+        }
+    }
+
+    /// How clients see it.
+    pub(crate) fn entry(&self) -> Entry {
+        let state = match (&self.place, &self.last_error) {
+            (None, _) => State::Unavailable("unloaded".into()),
+            (Some(_), _) if self.proven => State::Ready,
+            (Some(_), Some(error)) => State::Unavailable(error.clone()),
+            (Some(_), None) => State::Loading,
+        };
+        let (spec, info) = (self.spec.clone(), self.info.clone());
+        Entry { model: self.number, spec, info, state, workers_ready: self.ready }
+    }
+
+    /// Whether clients see it: not while it waits to take over, nor once it only finishes what it has.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.retiring.is_none() && self.replaces.is_none()
+    }
+
+    /// Tells all who wait how it went.
+    pub(crate) fn reply(&mut self, outcome: &Result<(), OrderError>) {
+        for reply in self.replies.drain(..) {
+            reply(outcome.clone());
+        }
+    }
+
+    /// What people call it.
+    pub(crate) fn label(&self) -> String {
+        format!("{}:{}", self.spec.name, self.spec.version)
+    }
+}

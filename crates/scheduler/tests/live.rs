@@ -1,0 +1,327 @@
+//! The scheduler with its real clock and thread, between a gateway and a node that this file plays.
+
+use policy::{Span, policies};
+use rpc::{
+    Arrival, Catalog, FromNode, ModelInfo, ModelSpec, Order, OrderError, Refusal, State, ToGateway, ToNode, WorkerId,
+};
+use scheduler::{Config, GatewayLink, NodeLink, Scheduler, Store};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What reaches gateway and node.
+enum Heard {
+    Gateway(ToGateway),
+    Catalog(Catalog),
+    Node(u16, ToNode),
+    Reply(Result<(), OrderError>),
+}
+
+struct World {
+    scheduler: Scheduler,
+    heard: Receiver<Heard>,
+    hears: Sender<Heard>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    catalog: Catalog,
+    workers: BTreeMap<WorkerId, String>,
+}
+
+fn spec(text: &str) -> ModelSpec {
+    serde_json::from_str(text).unwrap()
+}
+
+fn onnx(name: &str, version: u32) -> ModelSpec {
+    spec(&format!(r#"{{"name": "{name}", "version": {version}, "kind": "onnx", "path": "/x.onnx", "max_batch": 8}}"#))
+}
+
+impl World {
+    fn new(config: Config, store: Store) -> World {
+        let (hears, heard) = channel();
+        let (scheduler, thread) = Scheduler::start(config, store).unwrap();
+        let (tell, publish) = (hears.clone(), hears.clone());
+        scheduler.gateway_joined(
+            0,
+            GatewayLink {
+                tell: Box::new(move |message| drop(tell.send(Heard::Gateway(message)))),
+                publish: Box::new(move |catalog| drop(publish.send(Heard::Catalog(catalog)))),
+                look: Box::new(|_| {}),
+            },
+        );
+        let (catalog, workers) = (Catalog::default(), BTreeMap::new());
+        World { scheduler, heard, hears, thread: Some(thread), catalog, workers }
+    }
+
+    fn node(&self, number: u16, virtual_gpus: usize) {
+        let tell = self.hears.clone();
+        let link = NodeLink {
+            name: format!("node-{number}"),
+            virtual_gpus,
+            tell: Box::new(move |message| drop(tell.send(Heard::Node(number, message)))),
+        };
+        self.scheduler.node_joined(number, link);
+    }
+
+    fn order(&self, order: Order) {
+        let reply = self.hears.clone();
+        self.scheduler.order(order, move |outcome| drop(reply.send(Heard::Reply(outcome))));
+    }
+
+    /// Waits for something, taking note of catalogs and workers meanwhile.
+    fn until<T>(&mut self, what: &str, mut wanted: impl FnMut(&World, &Heard) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let heard = self.heard.recv_timeout(left).unwrap_or_else(|_| panic!("waited in vain for {what}"));
+            match &heard {
+                Heard::Catalog(catalog) => self.catalog = catalog.clone(),
+                Heard::Node(_, ToNode::Start { worker, spec }) => {
+                    self.workers.insert(*worker, format!("{}:{}", spec.name, spec.version));
+                }
+                Heard::Node(_, ToNode::Stop { worker }) => {
+                    self.workers.remove(worker);
+                }
+                _ => {}
+            }
+            if let Some(found) = wanted(self, &heard) {
+                return found;
+            }
+        }
+    }
+
+    fn started(&mut self) -> WorkerId {
+        self.until("a worker", |_, heard| match heard {
+            Heard::Node(_, ToNode::Start { worker, .. }) => Some(*worker),
+            _ => None,
+        })
+    }
+
+    fn reply(&mut self) -> Result<(), OrderError> {
+        self.until("a reply", |_, heard| match heard {
+            Heard::Reply(outcome) => Some(outcome.clone()),
+            _ => None,
+        })
+    }
+
+    fn ready(&self, worker: WorkerId) {
+        let info = ModelInfo { inputs: vec![], outputs: vec![], max_batch: 8 };
+        let measured = vec![(1, Span::from_millis(2)), (8, Span::from_millis(4))];
+        self.scheduler.news(FromNode::Ready { worker, info, measured });
+    }
+
+    fn lost(&self, worker: WorkerId, reason: &str) {
+        let again_in = Span::from_millis(100);
+        self.scheduler.news(FromNode::Lost { worker, reason: reason.into(), again_in });
+    }
+
+    fn arrive(&self, request: u64, model: u32, within: Span) {
+        self.scheduler.arrival(Arrival { request, model, at: Instant::now(), within, priority: 0 });
+    }
+
+    fn state(&self, name: &str, version: u32) -> Option<State> {
+        let version = version.to_string();
+        self.catalog.find(name, Some(&version)).ok().map(|entry| entry.state.clone())
+    }
+
+    /// Plays gateway and worker until so many requests are answered; how many were run and how many refused.
+    fn serve(&mut self, requests: usize) -> (usize, Vec<Refusal>) {
+        let (mut run, mut refused) = (0, Vec::new());
+        while run + refused.len() < requests {
+            let message = self.until("an answer", |_, heard| match heard {
+                Heard::Gateway(message) => Some(message.clone()),
+                _ => None,
+            });
+            match message {
+                ToGateway::Run(grant) => {
+                    run += grant.requests.len();
+                    let (worker, batch, size) = (grant.worker, grant.batch, grant.size);
+                    std::thread::sleep(Duration::from_millis(1));
+                    self.scheduler.news(FromNode::Done { worker, batch, size, took: Some(Span::from_millis(1)) });
+                }
+                ToGateway::Refuse { refusal, .. } => refused.push(refusal),
+            }
+        }
+        (run, refused)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.scheduler.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the scheduler panicked");
+        }
+    }
+}
+
+fn world() -> World {
+    World::new(Config::default(), Store::in_memory().unwrap())
+}
+
+#[test]
+fn a_model_is_deployed_asked_and_taken_away() {
+    let mut world = world();
+    world.node(0, 0);
+    world.order(Order::Deploy(Box::new(onnx("m", 1))));
+    let worker = world.started();
+    world.ready(worker);
+    assert_eq!(world.reply(), Ok(()));
+    world.until("the model to be ready", |world, _| (world.state("m", 1) == Some(State::Ready)).then_some(()));
+    let model = world.catalog.entries[0].model;
+    for request in 0..50 {
+        world.arrive(request, model, Span::from_secs(5));
+    }
+    assert_eq!(world.serve(50), (50, vec![]));
+    world.arrive(50, model, Span::from_micros(1_500));
+    let (run, refused) = world.serve(1);
+    assert!(run == 0 && matches!(refused[0], Refusal::Late { .. }), "{refused:?}");
+    world.order(Order::Undeploy { name: "m".into(), version: None });
+    assert_eq!(world.reply(), Ok(()));
+    world.until("the worker to be stopped", |world, _| world.workers.is_empty().then_some(()));
+    assert!(world.catalog.entries.is_empty());
+}
+
+#[test]
+fn a_deployment_that_never_works_says_why_and_leaves_what_was_there() {
+    let mut world = world();
+    world.node(0, 0);
+    world.order(Order::Deploy(Box::new(onnx("m", 1))));
+    let first = world.started();
+    world.ready(first);
+    assert_eq!(world.reply(), Ok(()));
+    let broken = spec(r#"{"name": "m", "version": 1, "kind": "onnx", "path": "/broken.onnx"}"#);
+    world.order(Order::Deploy(Box::new(broken)));
+    let second = world.started();
+    world.lost(second, "no such file: /broken.onnx");
+    let problem = world.reply().unwrap_err().to_string();
+    assert_eq!(problem, "model `m`: no such file: /broken.onnx");
+    world.until("the broken one to be stopped", |world, _| (!world.workers.contains_key(&second)).then_some(()));
+    assert!(world.workers.contains_key(&first));
+    assert_eq!(world.state("m", 1), Some(State::Ready));
+}
+
+#[test]
+fn a_new_version_takes_over_without_a_failed_request() {
+    let mut world = world();
+    world.node(0, 0);
+    world.order(Order::Deploy(Box::new(onnx("m", 1))));
+    let first = world.started();
+    world.ready(first);
+    assert_eq!(world.reply(), Ok(()));
+    world.until("the model", |world, _| (world.state("m", 1) == Some(State::Ready)).then_some(()));
+    let old = world.catalog.find("m", None).unwrap().model;
+    // The same version again, changed, while requests keep coming to whatever clients see.
+    let changed = spec(r#"{"name": "m", "version": 1, "kind": "onnx", "path": "/y.onnx"}"#);
+    world.order(Order::Deploy(Box::new(changed)));
+    let second = world.started();
+    for request in 0..100 {
+        let model = world.catalog.find("m", None).unwrap().model;
+        world.arrive(request, model, Span::from_secs(5));
+        if request == 50 {
+            world.ready(second);
+        }
+        assert_eq!(world.serve(1), (1, vec![]), "request {request}");
+    }
+    assert_ne!(world.catalog.find("m", None).unwrap().model, old);
+    world.until("the old worker to be stopped", |world, _| (!world.workers.contains_key(&first)).then_some(()));
+}
+
+#[test]
+fn requests_of_a_dead_worker_are_run_again() {
+    let mut world = world();
+    world.node(0, 0);
+    world.order(Order::Deploy(Box::new(onnx("m", 1))));
+    let worker = world.started();
+    world.ready(worker);
+    assert_eq!(world.reply(), Ok(()));
+    let model = world.until("the model", |world, _| {
+        (world.state("m", 1) == Some(State::Ready)).then(|| world.catalog.entries[0].model)
+    });
+    world.arrive(1, model, Span::from_secs(10));
+    world.until("the batch", |_, heard| matches!(heard, Heard::Gateway(ToGateway::Run(_))).then_some(()));
+    world.lost(worker, "killed");
+    world.ready(worker);
+    assert_eq!(world.serve(1), (1, vec![]));
+}
+
+#[test]
+fn when_a_node_dies_another_takes_its_workers() {
+    let mut world = world();
+    world.node(0, 0);
+    world.order(Order::Deploy(Box::new(onnx("m", 1))));
+    let worker = world.started();
+    world.ready(worker);
+    assert_eq!(world.reply(), Ok(()));
+    world.node(1, 0);
+    world.scheduler.node_lost(0);
+    let node = world.until("another worker", |_, heard| match heard {
+        Heard::Node(node, ToNode::Start { .. }) => Some(*node),
+        _ => None,
+    });
+    assert_eq!(node, 1);
+}
+
+#[test]
+fn deployments_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weft.redb");
+    {
+        let mut world = World::new(Config::default(), Store::open(&path).unwrap());
+        world.node(0, 0);
+        for version in [1, 2] {
+            world.order(Order::Deploy(Box::new(onnx("m", version))));
+            let worker = world.started();
+            world.ready(worker);
+            assert_eq!(world.reply(), Ok(()));
+        }
+        world.order(Order::Undeploy { name: "m".into(), version: Some(1) });
+        assert_eq!(world.reply(), Ok(()));
+    }
+    let mut world = World::new(Config::default(), Store::open(&path).unwrap());
+    world.node(0, 0);
+    let worker = world.started();
+    assert_eq!(world.workers[&worker], "m:2");
+}
+
+#[test]
+fn a_journal_replays_to_the_same_decisions() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { journal: Some(folder.path().to_path_buf()), ..Config::default() };
+    let mut world = World::new(config, Store::in_memory().unwrap());
+    world.node(0, 4);
+    for worker in 0..4 {
+        world.ready(WorkerId(worker));
+    }
+    for name in ["a", "b"] {
+        let text = format!(
+            r#"{{"name": "{name}", "kind": "virtual", "latency": {{"alpha": "1ms", "beta": "2ms"}}, "slo": "20ms"}}"#
+        );
+        world.order(Order::Deploy(Box::new(spec(&text))));
+        assert_eq!(world.reply(), Ok(()));
+    }
+    let models: Vec<u32> = world.until("both models", |world, _| {
+        (world.catalog.entries.len() == 2).then(|| world.catalog.entries.iter().map(|entry| entry.model).collect())
+    });
+    for request in 0..200 {
+        let within = if request % 7 == 0 { Span::from_millis(3) } else { Span::from_millis(20) };
+        world.arrive(request, models[request as usize % 2], within);
+    }
+    let (run, refused) = world.serve(200);
+    assert_eq!(run + refused.len(), 200);
+    drop(world);
+    assert_replays(&folder.path().join("virtual.journal"), run);
+}
+
+fn assert_replays(path: &Path, run: usize) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let granted: usize =
+        text.lines().filter(|line| line.starts_with("> run")).map(|line| line.split(' ').count() - 6).sum();
+    assert_eq!(granted, run);
+    let replayed = policy::journal::replay(&text, policies::by_name("weft").unwrap()).unwrap();
+    assert!(replayed.actions > 0, "{replayed:?}");
+}
