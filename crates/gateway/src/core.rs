@@ -11,8 +11,8 @@ use crate::statistics::{Refused, Served, Statistics};
 use arc_swap::ArcSwap;
 use policy::Span;
 use rpc::{
-    Answer, Arrival, Catalog, Entry, Failure, Grant, NotFound, Order, OrderError, Outputs, Part, Payload, Refusal,
-    State, Tensor, ToGateway,
+    Answer, Arrival, Catalog, Entry, Failure, Grant, NotFound, Order, OrderError, Outputs, Overview, Part, Payload,
+    Refusal, State, Tensor, ToGateway,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,6 +37,7 @@ pub struct Links {
 pub struct Gateway {
     links: Links,
     catalog: ArcSwap<Catalog>,
+    overview: ArcSwap<Overview>,
     /// By model name and version, kept when a model goes so that its counters never fall.
     statistics: RwLock<BTreeMap<(String, u32), Arc<Statistics>>>,
     held: [Mutex<HashMap<u64, Held>>; SHARDS],
@@ -106,6 +107,7 @@ impl Gateway {
         Arc::new(Gateway {
             links,
             catalog: ArcSwap::default(),
+            overview: ArcSwap::default(),
             statistics: RwLock::default(),
             held: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(u64::from(number) << 48),
@@ -124,6 +126,16 @@ impl Gateway {
             self.statistics(&entry.spec.name, entry.spec.version);
         }
         self.catalog.store(Arc::new(catalog));
+    }
+
+    /// How workers and queues are.
+    pub fn overview(&self) -> Arc<Overview> {
+        self.overview.load_full()
+    }
+
+    /// Replaces what is known of workers and queues.
+    pub fn look(&self, overview: Overview) {
+        self.overview.store(Arc::new(overview));
     }
 
     /// The counters of a model version.
@@ -276,7 +288,8 @@ fn kind_of(refusal: &Refusal) -> Refused {
         Refusal::Late { reason: policy::Reason::TooLate, .. } => Refused::TooLate,
         Refusal::Late { reason: policy::Reason::Sacrificed, .. } => Refused::Sacrificed,
         Refusal::Late { reason: policy::Reason::GpuLost, .. } => Refused::WorkerDied,
-        Refusal::Full { .. } | Refusal::Overload { .. } => Refused::Overload,
+        Refusal::Full { .. } => Refused::QueueFull,
+        Refusal::Overload { .. } => Refused::Priority,
         Refusal::Unavailable(_) => Refused::Unavailable,
     }
 }

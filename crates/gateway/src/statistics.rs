@@ -20,7 +20,7 @@ pub struct Statistics {
     /// Answered with an error of the model's.
     pub failed: AtomicU64,
     /// Refused, by [`Refused`].
-    pub refused: [AtomicU64; 5],
+    pub refused: [AtomicU64; Refused::ALL.len()],
     /// Not yet answered.
     pub pending: AtomicU64,
     /// Rows of answered requests.
@@ -74,20 +74,28 @@ pub enum Refused {
     Sacrificed = 1,
     /// Its worker died and there was no time left.
     WorkerDied = 2,
-    /// Too many waited, or its priority was too low for the load.
-    Overload = 3,
+    /// Too many waited.
+    QueueFull = 3,
+    /// Its priority was too low for the load.
+    Priority = 4,
     /// The model was not ready.
-    Unavailable = 4,
+    Unavailable = 5,
 }
 
 impl Refused {
     /// All of them, in order.
-    pub const ALL: [Refused; 5] =
-        [Refused::TooLate, Refused::Sacrificed, Refused::WorkerDied, Refused::Overload, Refused::Unavailable];
+    pub const ALL: [Refused; 6] = [
+        Refused::TooLate,
+        Refused::Sacrificed,
+        Refused::WorkerDied,
+        Refused::QueueFull,
+        Refused::Priority,
+        Refused::Unavailable,
+    ];
 
     /// The word for it in metrics.
     pub const fn name(self) -> &'static str {
-        ["too_late", "sacrificed", "worker_died", "overload", "unavailable"][self as usize]
+        ["too_late", "sacrificed", "worker_died", "queue_full", "priority", "unavailable"][self as usize]
     }
 }
 
