@@ -104,7 +104,7 @@ class Model:
         if self.behaviour == "dying" and seq % 45 == 0:
             refusals[3] = min(served, 5)
             served -= refusals[3]
-        stretch = {"above": 1.5}.get(self.behaviour, 1) * (0.32 + 0.5 * min(1, load) ** 3) * rng.uniform(0.9, 1.12)
+        stretch = {"above": 2.1}.get(self.behaviour, 1) * (0.32 + 0.5 * min(1, load) ** 3) * rng.uniform(0.9, 1.12)
         p99 = min(self.slo * stretch, self.slo * (2.6 if self.behaviour == "above" else 0.985))
         p90, p50 = p99 * rng.uniform(0.72, 0.82), p99 * rng.uniform(0.38, 0.48)
         if p99 > self.slo:
@@ -160,7 +160,7 @@ class Cluster:
         for model in self.models:
             for place in range(model.wanted):
                 self.workers.append({
-                    "id": number, "model": model, "place": place, "gpu": (number // 5) % 4, "node": f"node-{'abcdefgh'[(number // 20) % 8]}",
+                    "id": number, "model": model, "place": place, "gpu": number // 5 % 4, "node": f"node-{number // 20 + 1}",
                     "share": rng.choice([0.1, 0.15, 0.2, 0.25]), "memory": rng.uniform(0.4, 7) * GIB, "busy": [],
                 })
                 number += 1
