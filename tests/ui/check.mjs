@@ -272,6 +272,16 @@ if (mock) {
 
 {
   const { page, context } = await open({ reducedMotion: "reduce" });
+  for (const width of [320, 700, 820, 1100, 1110, 1920]) {
+    await check(`${width} px: nothing is wider than the window, or than its cell`, async () => {
+      await page.setViewportSize({ width, height: 900 });
+      await page.waitForTimeout(300);
+      await noOverflow(page);
+      const over = await page.evaluate(() => [...document.querySelectorAll("tr.row > td")].filter((cell) => cell.scrollWidth > cell.clientWidth + 2).map((cell) => `${cell.className}: ${cell.textContent}`).slice(0, 3));
+      must(over.length === 0, `too wide for its cell: ${over}`);
+      await shot(page, `width-${width}`);
+    });
+  }
   await check("reduced motion: nothing is animated", async () => {
     must((await page.evaluate(() => document.getAnimations().length)) === 0, "an animation runs");
   });

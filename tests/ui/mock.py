@@ -161,7 +161,7 @@ class Cluster:
             for place in range(model.wanted):
                 self.workers.append({
                     "id": number, "model": model, "place": place, "gpu": number // 5 % 4, "node": f"node-{number // 20 + 1}",
-                    "share": rng.choice([0.1, 0.15, 0.2, 0.25]), "memory": rng.uniform(0.4, 7) * GIB, "busy": [],
+                    "share": rng.choice([0.1, 0.15, 0.2]), "memory": rng.uniform(0.4, 7) * GIB, "busy": [],
                 })
                 number += 1
         for second in range(history):
