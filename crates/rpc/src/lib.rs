@@ -9,6 +9,7 @@ pub mod tensor;
 pub mod model;
 pub mod link;
 pub mod catalog;
+pub mod inference;
 
 pub use catalog::{Catalog, Entry, NotFound, Order, OrderError, Overview, State, WorkerState, WorkerView};
 pub use link::{
