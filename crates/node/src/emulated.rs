@@ -1,0 +1,285 @@
+//! Emulated GPUs: workers without a process, whose batches take the time a profile says and answer with their inputs.
+//!
+//! One thread serves them all: it sleeps until the next batch is over, and spins for the last moment, so that a batch
+//! ends within some microseconds of its time. An emulated GPU runs one batch after the other, of any of its models.
+//! Nothing is computed.
+
+use crate::batch::{Assembly, Batch, fail};
+use crate::link::span;
+use crate::node::Tell;
+use anyhow::{Context, Result};
+use policy::Span;
+use rpc::{Failure, FromNode, Line, ModelInfo, ModelSpec, Outputs, Part, WorkerId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::num::NonZeroU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long before its time the thread is awake and spins.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// All emulated GPUs of a node.
+pub(crate) struct Emulated {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    tell: Tell,
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    gpus: BTreeMap<WorkerId, Gpu>,
+    /// When to look at which GPU. Looking in vain does no harm.
+    due: BinaryHeap<Reverse<(Instant, WorkerId)>>,
+    ended: bool,
+}
+
+struct Gpu {
+    tables: BTreeMap<u32, Line>,
+    /// For a worker that was started with one virtual model: its profile, whatever number the model has, and what its
+    /// outputs are called.
+    only: Option<(Line, Vec<Arc<str>>)>,
+    assembly: Assembly,
+    waiting: VecDeque<(Batch, Span)>,
+    running: Option<Running>,
+    stopping: bool,
+}
+
+struct Running {
+    batch: Batch,
+    since: Instant,
+    until: Instant,
+}
+
+/// What is to be said when the lock is open again.
+enum Finished {
+    Batch { worker: WorkerId, batch: Batch, since: Instant, names: Vec<Arc<str>> },
+    Expired { worker: WorkerId, batch: u64, size: usize },
+    Stopped(WorkerId),
+}
+
+impl Emulated {
+    /// No GPUs yet. A batch waits for its parts no longer than `patience`.
+    pub(crate) fn start(patience: Duration, tell: Tell) -> Result<Emulated> {
+        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), tell, patience });
+        let serving = shared.clone();
+        let thread = std::thread::Builder::new().name("emulated".into()).spawn(move || serving.serve());
+        Ok(Emulated { shared, thread: Some(thread.context("start the thread of emulated GPUs")?) })
+    }
+
+    /// Starts a GPU, or tells one which models it can run.
+    pub(crate) fn set(&self, worker: WorkerId, tables: &[(u32, Line)]) {
+        self.add(worker, |gpu| gpu.tables = tables.iter().copied().collect(), empty_info());
+    }
+
+    /// Starts a GPU with one model.
+    pub(crate) fn add_one_model(&self, worker: WorkerId, spec: &ModelSpec, latency: Line) {
+        let names = spec.outputs.iter().map(|output| output.name.as_str().into()).collect();
+        let info = ModelInfo { inputs: spec.inputs.clone(), outputs: spec.outputs.clone(), max_batch: spec.max_batch };
+        self.add(worker, |gpu| gpu.only = Some((latency, names)), info);
+    }
+
+    fn add(&self, worker: WorkerId, change: impl FnOnce(&mut Gpu), info: ModelInfo) {
+        let mut state = self.shared.lock();
+        let is_new = !state.gpus.contains_key(&worker);
+        change(state.gpus.entry(worker).or_insert_with(|| Gpu {
+            tables: BTreeMap::new(),
+            only: None,
+            assembly: Assembly::new(self.shared.patience),
+            waiting: VecDeque::new(),
+            running: None,
+            stopping: false,
+        }));
+        drop(state);
+        if is_new {
+            (self.shared.tell)(FromNode::Ready { worker, info, measured: Vec::new() });
+        }
+    }
+
+    /// Takes requests; those for a worker that does not exist are answered so.
+    pub(crate) fn run(&self, part: Part) {
+        let now = Instant::now();
+        let (worker, model) = (part.worker, part.model);
+        let mut state = self.shared.lock();
+        let State { gpus, due, .. } = &mut *state;
+        let Some(gpu) = gpus.get_mut(&worker) else {
+            drop(state);
+            return fail(part.payloads, &Failure::WorkerDied);
+        };
+        let earliest = due.peek().map(|Reverse((at, _))| *at);
+        match gpu.assembly.add(now, part) {
+            Some(batch) => {
+                let Some(line) = gpu.line(model) else {
+                    drop(state);
+                    let message = format!("model {model} is not on this emulated GPU");
+                    let (number, size) = (batch.number, batch.payloads.len());
+                    fail(batch.payloads, &Failure::Model(message));
+                    return (self.shared.tell)(FromNode::Done { worker, batch: number, size, took: None });
+                };
+                let takes = line.alpha * batch.payloads.len() + line.beta;
+                gpu.waiting.push_back((batch, takes));
+                if gpu.running.is_none() {
+                    gpu.begin(now, worker, due);
+                }
+            }
+            None => due.extend(gpu.assembly.next_deadline().map(|at| Reverse((at, worker)))),
+        }
+        let sooner = due.peek().map(|Reverse((at, _))| *at) != earliest;
+        drop(state);
+        if sooner {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Lets a GPU finish what it has and ends it.
+    pub(crate) fn stop(&self, worker: WorkerId) {
+        self.stop_those(|known| *known == worker);
+    }
+
+    /// Lets all of them finish what they have and ends them.
+    pub(crate) fn stop_all(&self) {
+        self.stop_those(|_| true);
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shared.lock().gpus.is_empty()
+    }
+
+    fn stop_those(&self, which: impl Fn(&WorkerId) -> bool) {
+        let now = Instant::now();
+        let mut state = self.shared.lock();
+        let State { gpus, due, .. } = &mut *state;
+        for (worker, gpu) in gpus.iter_mut().filter(|(worker, _)| which(worker)) {
+            gpu.stopping = true;
+            due.push(Reverse((now, *worker)));
+        }
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let gpus = std::mem::take(&mut self.shared.lock().gpus);
+        for (_, mut gpu) in gpus {
+            gpu.assembly.abandon();
+            let waiting = gpu.waiting.into_iter().map(|(batch, _)| batch);
+            for batch in gpu.running.map(|running| running.batch).into_iter().chain(waiting) {
+                fail(batch.payloads, &Failure::WorkerDied);
+            }
+        }
+    }
+}
+
+impl Gpu {
+    fn line(&self, model: u32) -> Option<Line> {
+        self.tables.get(&model).copied().or(self.only.as_ref().map(|(line, _)| *line))
+    }
+
+    /// Starts the next batch, if there is one.
+    fn begin(&mut self, since: Instant, worker: WorkerId, due: &mut BinaryHeap<Reverse<(Instant, WorkerId)>>) {
+        let Some((batch, takes)) = self.waiting.pop_front() else { return };
+        let until = since + Duration::from_nanos(takes.nanos());
+        due.push(Reverse((until, worker)));
+        self.running = Some(Running { batch, since, until });
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) {
+        // Sleeps end when they should, not up to fifty microseconds later. Without it they are only less exact.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut finished = Vec::new();
+        loop {
+            let mut state = self.lock();
+            if state.ended {
+                return;
+            }
+            let now = Instant::now();
+            while let Some(Reverse((at, worker))) = state.due.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+                state.due.pop();
+                state.look(at, now, worker, &mut finished);
+            }
+            let next = state.due.peek().map(|Reverse((at, _))| *at);
+            if !finished.is_empty() {
+                drop(state);
+                finished.drain(..).for_each(|finished| self.say(finished));
+                continue;
+            }
+            match next.map(|next| next.saturating_duration_since(now)) {
+                None => drop(self.changed.wait(state)),
+                Some(left) if left > SPIN => drop(self.changed.wait_timeout(state, left - SPIN)),
+                Some(left) => {
+                    drop(state);
+                    while now.elapsed() < left {
+                        std::hint::spin_loop();
+                    }
+                }
+            }
+        }
+    }
+
+    fn say(&self, finished: Finished) {
+        match finished {
+            Finished::Batch { worker, batch, since, names } => {
+                let Batch { number, payloads } = batch;
+                let (size, took) = (payloads.len(), span(since.elapsed()));
+                for (index, payload) in payloads.into_iter().enumerate() {
+                    let mut tensors = payload.inputs.to_vec();
+                    for (tensor, name) in tensors.iter_mut().zip(&names) {
+                        tensor.name = name.clone();
+                    }
+                    let outputs = Outputs { tensors, computed: took, batch_size: size, leads: index == 0 };
+                    (payload.answer)(Ok(outputs));
+                }
+                (self.tell)(FromNode::Done { worker, batch: number, size, took: Some(took) });
+            }
+            Finished::Expired { worker, batch, size } => {
+                (self.tell)(FromNode::Done { worker, batch, size, took: None });
+            }
+            Finished::Stopped(worker) => (self.tell)(FromNode::Stopped { worker }),
+        }
+    }
+}
+
+impl State {
+    /// Sees what has changed on a GPU by now. `at` is when it should have been looked at: batches follow each other
+    /// from then, so that being late once does not make all that follow late.
+    fn look(&mut self, at: Instant, now: Instant, worker: WorkerId, finished: &mut Vec<Finished>) {
+        let Some(gpu) = self.gpus.get_mut(&worker) else { return };
+        if let Some(running) = gpu.running.take_if(|running| running.until <= now) {
+            let names = gpu.only.as_ref().map(|(_, names)| names.clone()).unwrap_or_default();
+            let Running { batch, since, until } = running;
+            finished.push(Finished::Batch { worker, batch, since, names });
+            gpu.begin(until.max(at), worker, &mut self.due);
+        }
+        for (batch, size) in gpu.assembly.expire(now) {
+            finished.push(Finished::Expired { worker, batch, size });
+        }
+        if gpu.stopping && gpu.running.is_none() && gpu.assembly.is_empty() {
+            self.gpus.remove(&worker);
+            finished.push(Finished::Stopped(worker));
+        }
+    }
+}
+
+fn empty_info() -> ModelInfo {
+    ModelInfo { inputs: Vec::new(), outputs: Vec::new(), max_batch: policy::MAX_BATCH }
+}

@@ -1,0 +1,27 @@
+//! Weft on one machine: starts worker processes, hands them batches and looks after them.
+//!
+//! The scheduler says which workers there are, the gateway brings the batches, and a [`Node`] says what became of
+//! both. A worker is a process with one model: it may hang, crash or leak without anybody else noticing. Tensors go
+//! to it and back through memory that both sides map; a small message on a socket says what lies where.
+//!
+//! Nothing here decides which batch runs where or when.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod node;
+mod link;
+mod batch;
+mod connection;
+mod protocol;
+mod warmup;
+mod spawn;
+mod logs;
+mod emulated;
+mod python;
+mod environment;
+pub mod worker;
+
+pub use config::Config;
+pub use environment::{Environment, find_environment, setup};
+pub use node::Node;

@@ -1,0 +1,164 @@
+//! A node: the workers of one machine, and what others may ask of them.
+//!
+//! Workers with a process have a thread each (`link.rs`); emulated GPUs share one (`emulated.rs`). What is here only
+//! finds the right one. No call waits for a worker, except [`Node::stop`].
+
+use crate::Config;
+use crate::batch::fail;
+use crate::emulated::Emulated;
+use crate::link::{Control, Link, Message};
+use crate::logs::Logs;
+use crate::python;
+use anyhow::Result;
+use rpc::{Failure, FromNode, Kind, ModelSpec, Part, ToNode, WorkerId};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Whom a node tells what happens. Called from many threads; it must not wait.
+pub(crate) type Tell = Arc<dyn Fn(FromNode) + Send + Sync>;
+
+/// Logs of so many workers are kept; more only while the workers run.
+const LOGS_MAX: usize = 256;
+
+/// The workers of one machine. Dropping it kills them; [`Node::stop`] lets them finish.
+pub struct Node {
+    config: Arc<Config>,
+    tell: Tell,
+    workers: Arc<RwLock<BTreeMap<WorkerId, Handle>>>,
+    /// Of workers that run, and of the last ones that did.
+    logs: Mutex<BTreeMap<WorkerId, Arc<Logs>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    emulated: Emulated,
+}
+
+struct Handle {
+    sender: Sender<Message>,
+    control: Arc<Control>,
+}
+
+impl Node {
+    /// Gets ready to start workers. `tell` hears what becomes of them, from many threads, and must not wait.
+    pub fn start(config: Config, tell: impl Fn(FromNode) + Send + Sync + 'static) -> Result<Node> {
+        python::install(&config.directory)?;
+        let tell: Tell = Arc::new(tell);
+        let emulated = Emulated::start(config.parts_timeout, tell.clone())?;
+        Ok(Node {
+            config: Arc::new(config),
+            tell,
+            workers: Arc::default(),
+            logs: Mutex::default(),
+            threads: Mutex::default(),
+            emulated,
+        })
+    }
+
+    /// Does what the scheduler says. Returns at once; what comes of it is told.
+    pub fn order(&self, order: ToNode) {
+        match order {
+            ToNode::Start { worker, spec } => match spec.kind {
+                Kind::Virtual { latency } => self.emulated.add_one_model(worker, &spec, latency),
+                Kind::Onnx { .. } | Kind::Python { .. } => self.start_link(worker, spec),
+            },
+            ToNode::Virtual { worker, tables } => self.emulated.set(worker, &tables),
+            ToNode::Stop { worker } => {
+                let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+                match workers.get(&worker) {
+                    // A link that does not listen any more is stopping already.
+                    Some(handle) => drop(handle.sender.send(Message::Stop)),
+                    None => self.emulated.stop(worker),
+                }
+            }
+        }
+    }
+
+    /// Hands requests to their worker. Never waits; each request is answered, whatever happens.
+    pub fn run(&self, part: Part) {
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(handle) = workers.get(&part.worker) else {
+            drop(workers);
+            return self.emulated.run(part);
+        };
+        let unsent = handle.sender.send(Message::Part(part)).err();
+        // Who is answered may call this again.
+        drop(workers);
+        if let Some(Message::Part(part)) = unsent.map(|unsent| unsent.0) {
+            fail(part.payloads, &Failure::WorkerDied);
+        }
+    }
+
+    /// The last lines that a worker printed, oldest first; none where there is no such worker.
+    pub fn logs(&self, worker: WorkerId, lines: usize) -> Vec<String> {
+        let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.get(&worker).map(|logs| logs.last(lines)).unwrap_or_default()
+    }
+
+    /// Lets every worker finish what it has, ends them all and waits for that. Those that take too long are killed.
+    pub fn stop(self) {
+        for handle in self.workers.read().unwrap_or_else(PoisonError::into_inner).values() {
+            drop(handle.sender.send(Message::Stop));
+        }
+        self.emulated.stop_all();
+        let deadline = Instant::now() + self.config.drain_timeout;
+        let unfinished = || {
+            let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            threads.iter().any(|thread| !thread.is_finished()) || !self.emulated.is_empty()
+        };
+        while unfinished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // What is left is killed by `drop`.
+    }
+
+    fn start_link(&self, worker: WorkerId, spec: Arc<ModelSpec>) {
+        let (sender, messages) = channel();
+        let control = Arc::new(Control::default());
+        let logs = Logs::new(worker);
+        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        if workers.contains_key(&worker) {
+            tracing::error!(worker = worker.0, "a worker that runs was ordered to start");
+            return;
+        }
+        workers.insert(worker, Handle { sender: sender.clone(), control: control.clone() });
+        let mut all_logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        while all_logs.len() >= LOGS_MAX
+            && let Some(oldest) = all_logs.keys().find(|known| !workers.contains_key(known)).copied()
+        {
+            all_logs.remove(&oldest);
+        }
+        all_logs.insert(worker, logs.clone());
+        drop((all_logs, workers));
+
+        let link = Link { worker, spec, config: self.config.clone(), tell: self.tell.clone(), logs, control, sender };
+        let (workers, tell) = (self.workers.clone(), self.tell.clone());
+        let thread = std::thread::spawn(move || {
+            link.run(&messages);
+            // In this order nothing is left unanswered: no part is sent here once the worker is not listed.
+            workers.write().unwrap_or_else(PoisonError::into_inner).remove(&worker);
+            for message in messages.try_iter() {
+                if let Message::Part(part) = message {
+                    fail(part.payloads, &Failure::WorkerDied);
+                }
+            }
+            tell(FromNode::Stopped { worker });
+        });
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for handle in self.workers.read().unwrap_or_else(PoisonError::into_inner).values() {
+            handle.control.kill();
+            drop(handle.sender.send(Message::Stop));
+        }
+        for thread in std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner)) {
+            // A link that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! How a worker process is started: the one place where that is written.
+//!
+//! The process gets the control socket as its standard input and nothing else of ours: every other file of the node is
+//! closed when it starts, and the shared memory comes over the socket. It leads a process group of its own, so that a
+//! key pressed in the node's terminal does not reach it, and so that whatever it starts ends with it.
+//!
+//! A share of a GPU is to be attached here: to the command's environment, before it is spawned.
+
+use crate::Config;
+use crate::connection::Connection;
+use crate::protocol::Setup;
+use crate::python;
+use anyhow::{Context, Result, anyhow, bail};
+use rpc::{Kind, ModelSpec};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::time::Timespec;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Variables that numeric libraries take their number of threads from.
+const THREAD_VARIABLES: [&str; 5] =
+    ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS"];
+
+/// A worker's process. It is killed when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    ended: Option<String>,
+    /// The process, as a file that is ready when it has ended.
+    pub(crate) handle: Arc<OwnedFd>,
+}
+
+/// A process that was just started.
+pub(crate) struct Started {
+    pub(crate) process: Process,
+    pub(crate) connection: Connection,
+    pub(crate) stdout: ChildStdout,
+    pub(crate) stderr: ChildStderr,
+}
+
+/// Starts a worker process for a model.
+pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
+    let (mut connection, their_socket) = Connection::new(&spec.name)?;
+    let mut command = command(config, spec)?;
+    for variable in THREAD_VARIABLES {
+        command.env(variable, spec.threads.to_string());
+    }
+    command.env("WEFT_MODEL", &spec.name);
+    // What a deployment says goes over what is set here, save that our package must be found.
+    command.envs(&spec.env);
+    command.env("PYTHONPATH", python_path(config, spec));
+    command.process_group(0);
+    command.stdin(Stdio::from(their_socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = command.get_program().to_owned();
+    let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+    // The command holds our copy of the worker's socket; while it is open, the worker's end is not noticed.
+    drop(command);
+
+    let pid = Pid::from_child(&child);
+    let mut process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => Process { child, ended: None, handle: Arc::new(handle) },
+        Err(error) => {
+            let mut child = child;
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error).context("watch a worker");
+        }
+    };
+    connection.set_up(&Setup {
+        max_batch: spec.max_batch,
+        threads: spec.threads,
+        inputs: spec.inputs.clone(),
+        outputs: spec.outputs.clone(),
+    })?;
+    let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
+    let (stdout, stderr) = stdout.zip(stderr).ok_or_else(|| anyhow!("read what a worker prints"))?;
+    Ok(Started { process, connection, stdout, stderr })
+}
+
+/// What is typed to start a worker by hand.
+fn command(config: &Config, spec: &ModelSpec) -> Result<Command> {
+    match &spec.kind {
+        Kind::Onnx { path } => {
+            let Some(library) = &config.onnxruntime else {
+                bail!("find ONNX Runtime: run `weft setup`, or set `onnxruntime` to its library");
+            };
+            let mut command = Command::new(&config.program);
+            command.args(["worker", "onnx"]).arg("--model").arg(path).arg("--library").arg(library);
+            Ok(command)
+        }
+        Kind::Python { path, class } => {
+            let mut command = Command::new(&config.python);
+            command.args(["-m", "weft.worker"]).arg("--model").arg(path);
+            if let Some(class) = class {
+                command.arg("--class").arg(class);
+            }
+            Ok(command)
+        }
+        Kind::Virtual { .. } => bail!("start a process for a virtual model: it has none"),
+    }
+}
+
+/// Where Python looks for packages first: ours, then what the deployment or the node's own environment says.
+fn python_path(config: &Config, spec: &ModelSpec) -> OsString {
+    let mut path: OsString = python::folder(&config.directory).into();
+    let others = spec.env.get("PYTHONPATH").map(OsString::from).or_else(|| std::env::var_os("PYTHONPATH"));
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    path
+}
+
+impl Process {
+    /// Waits until it has ended; says whether it has.
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let mut file = [PollFd::new(&*self.handle, PollFlags::IN)];
+        let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+        matches!(poll(&mut file, Some(&patience)), Ok(1))
+    }
+
+    /// Ends it and all it started, and says how it ended.
+    pub(crate) fn end(&mut self) -> String {
+        // Its number may belong to another process once it was waited for.
+        if let Some(how) = &self.ended {
+            return how.clone();
+        }
+        kill(&self.handle);
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let how = match self.child.wait() {
+            Err(error) => format!("is gone: {error}"),
+            Ok(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => format!("exited with status {code}"),
+                (None, Some(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
+                (None, None) => "is gone".to_owned(),
+            },
+        };
+        self.ended.insert(how).clone()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Kills a process; whoever waits for it sees it end.
+pub(crate) fn kill(handle: &OwnedFd) {
+    // It may have ended already.
+    let _ = pidfd_send_signal(handle, Signal::KILL);
+}
+
+/// The signals that end processes in practice.
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL; the kernel does this when memory runs out)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
+}
