@@ -16,5 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Maps in order, so that the same answer has the same bytes.
         .btree_map(".inference")
         .compile_fds(descriptors)?;
+    let cluster = protox::compile(["proto/cluster.proto"], ["proto"])?;
+    tonic_prost_build::configure().bytes(".weft.cluster").compile_fds(cluster)?;
     Ok(())
 }

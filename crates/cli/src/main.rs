@@ -5,6 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod up;
+mod servers;
+mod setup;
+mod admin;
+mod logging;
 mod sim;
 mod page;
 mod table;
@@ -17,8 +22,9 @@ use std::process::ExitCode;
 
 /// Share GPUs among models and serve requests in time.
 ///
-/// So far Weft answers one question, before you buy or move anything: how many requests a second can these
-/// GPUs answer in time, and under which scheduling policy? `weft sim` runs the scheduler's own code against
+/// `weft up` serves models to the clients people already have: the Open Inference Protocol over HTTP and gRPC, as
+/// Triton speaks it, with batches that start as late as their deadlines allow. `weft sim` answers, before you buy or
+/// move anything, how many requests a second these GPUs can answer in time: it runs the scheduler's own code against
 /// simulated GPUs.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
@@ -29,19 +35,37 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  weft up
+  weft deploy magika model.onnx --slo 100ms
   weft sim run examples/01-one-model/scenario.toml
   weft sim goodput examples/02-twenty-tight-models/scenario.toml --policies weft,deferred
   weft help sim report";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Up(up::Arguments),
+    Setup(setup::Arguments),
+    Deploy(admin::Deploy),
+    Undeploy(admin::Undeploy),
+    Models(admin::Models),
+    Logs(admin::Logs),
     Sim(sim::Arguments),
+    /// Run a worker; `weft up` starts these.
+    #[command(hide = true)]
+    Worker(servers::Worker),
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let done = match command {
+        Command::Up(arguments) => up::main(arguments),
+        Command::Setup(arguments) => setup::main(arguments),
+        Command::Deploy(arguments) => arguments.main(),
+        Command::Undeploy(arguments) => arguments.main(),
+        Command::Models(arguments) => arguments.main(),
+        Command::Logs(arguments) => arguments.main(),
         Command::Sim(arguments) => sim::main(arguments),
+        Command::Worker(arguments) => arguments.main(),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };
     // Whoever read the output has seen enough of it.

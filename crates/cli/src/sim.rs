@@ -4,6 +4,7 @@ mod run;
 mod goodput;
 mod report;
 mod check;
+mod replay;
 mod scenario;
 mod parallel;
 
@@ -37,6 +38,7 @@ enum Command {
     Goodput(goodput::Arguments),
     Report(report::Arguments),
     Check(check::Arguments),
+    Replay(replay::Arguments),
 }
 
 /// The file that every command reads.
@@ -86,6 +88,7 @@ pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
         Command::Goodput(arguments) => goodput::main(&arguments),
         Command::Report(arguments) => report::main(&arguments),
         Command::Check(arguments) => check::main(&arguments),
+        Command::Replay(arguments) => replay::main(&arguments),
     }
 }
 

@@ -223,6 +223,9 @@ impl Gateway {
                 let tensors = pick(std::mem::take(&mut outputs.tensors), &inference.outputs);
                 Ok((Response { model: spec.clone(), outputs: tensors }, outputs, rows, within))
             }
+            Ok(Outcome::Done(Err(failure @ Failure::Unreachable))) => {
+                Err(Refusal::Unavailable(format!("model `{}`: {failure}", spec.name)).into())
+            }
             Ok(Outcome::Done(Err(failure))) => Err(ServeError::Failed(format!("model `{}`: {failure}", spec.name))),
             Ok(Outcome::Refused(Refusal::Late { reason, retry_after, .. })) => {
                 Err(Refusal::Late { within, reason, retry_after }.into())
@@ -246,14 +249,14 @@ impl Gateway {
     }
 
     fn carry(self: &Arc<Gateway>, grant: Grant) {
-        let Grant { worker, batch, model, size, requests } = grant;
+        let Grant { worker, node, batch, model, size, requests } = grant;
         let payload = |request: u64| {
             let inputs = self.shard(request).get(&request).map(|held| held.inputs.clone()).unwrap_or_default();
             let gateway = self.clone();
             Payload { request, inputs, answer: Box::new(move |answer| gateway.answer(request, answer)) }
         };
         let payloads = requests.into_iter().map(payload).collect();
-        (self.links.part)(Part { worker, batch, model, size, payloads });
+        (self.links.part)(Part { worker, node, batch, model, size, payloads });
     }
 
     fn answer(&self, request: u64, answer: Answer) {

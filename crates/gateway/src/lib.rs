@@ -8,5 +8,6 @@
 pub mod core;
 pub mod check;
 pub mod statistics;
+pub mod admin;
 
 pub use crate::core::{Gateway, Inference, Links, Response, ServeError};

@@ -1,17 +1,18 @@
 //! Which models there are, as gateways see them. Published by the scheduler whenever something about it changes.
 
 use crate::{ModelInfo, ModelSpec};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// All model versions, by name and then by version.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Catalog {
     /// In order.
     pub entries: Vec<Entry>,
 }
 
 /// One version of one model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// Its number with the scheduler.
     pub model: u32,
@@ -26,7 +27,7 @@ pub struct Entry {
 }
 
 /// How a model version is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Its first worker is on its way.
     Loading,
@@ -37,7 +38,7 @@ pub enum State {
 }
 
 /// Why a model that was asked for could not be found.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum NotFound {
     /// No model of that name.
     #[error("unknown model `{0}`")]
@@ -79,7 +80,7 @@ impl Catalog {
 }
 
 /// What an operator asks the scheduler to change.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
     /// Serve this; a new version takes over when it is ready.
     Deploy(Box<ModelSpec>),
@@ -103,7 +104,7 @@ pub enum Order {
 }
 
 /// Why an order could not be carried out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum OrderError {
     /// There is no such model.
     #[error(transparent)]
@@ -117,18 +118,29 @@ pub enum OrderError {
 }
 
 /// How workers and queues are, for people to look at. Published every second.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Overview {
     /// All workers, by number.
     pub workers: Vec<WorkerView>,
     /// Requests that wait, by model number.
     pub queues: Vec<(u32, usize)>,
-    /// Nodes by name.
-    pub nodes: Vec<String>,
+    /// Nodes by number.
+    pub nodes: Vec<NodeView>,
+}
+
+/// A node as people and gateways see it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its number.
+    pub node: u16,
+    /// What people call it.
+    pub name: String,
+    /// Where gateways on other machines reach it; empty where they need not.
+    pub address: String,
 }
 
 /// A worker as people see it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerView {
     /// Its number.
     pub worker: crate::WorkerId,
@@ -139,6 +151,7 @@ pub struct WorkerView {
     /// Whether it can take batches; else what it is doing.
     pub state: WorkerState,
     /// How long it has been busy since it was first started.
+    #[serde(with = "crate::model::span")]
     pub busy: policy::Span,
     /// Batches it ran.
     pub batches: u64,
@@ -149,7 +162,7 @@ pub struct WorkerView {
 }
 
 /// What a worker is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerState {
     /// Loading its model.
     Starting,

@@ -10,8 +10,9 @@ pub mod model;
 pub mod link;
 pub mod catalog;
 pub mod inference;
+pub mod cluster;
 
-pub use catalog::{Catalog, Entry, NotFound, Order, OrderError, Overview, State, WorkerState, WorkerView};
+pub use catalog::{Catalog, Entry, NodeView, NotFound, Order, OrderError, Overview, State, WorkerState, WorkerView};
 pub use link::{
     Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
 };

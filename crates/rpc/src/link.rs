@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A worker: a process with one model loaded, or an emulated GPU. Given out by the scheduler, never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WorkerId(pub u64);
 
 /// A request that came, as the scheduler sees it.
@@ -54,6 +54,8 @@ pub enum ToGateway {
 pub struct Grant {
     /// Where.
     pub worker: WorkerId,
+    /// The number of the worker's node.
+    pub node: u16,
     /// The batch's number there.
     pub batch: u64,
     /// Its model.
@@ -110,6 +112,8 @@ fn in_words(reason: policy::Reason) -> &'static str {
 pub struct Part {
     /// The worker.
     pub worker: WorkerId,
+    /// The number of its node.
+    pub node: u16,
     /// The batch's number there.
     pub batch: u64,
     /// Its model.
@@ -155,6 +159,9 @@ pub enum Failure {
     /// The worker died with the batch. The scheduler decides whether there is time to run it again.
     #[error("the worker died")]
     WorkerDied,
+    /// The way to the worker's node broke while the request was on it.
+    #[error("the connection to the worker's node broke")]
+    Unreachable,
 }
 
 /// What the scheduler tells a node.

@@ -204,9 +204,9 @@ impl Driver {
 
     fn grant(&mut self, now: Time, worker: WorkerId, model: u32, batch: u64, mut requests: Vec<u64>) {
         let size = requests.len();
-        if let Some(state) = self.workers.get_mut(&worker) {
-            state.flights.push_back(Flight { batch, model, size, sent: now });
-        }
+        let Some(state) = self.workers.get_mut(&worker) else { return };
+        state.flights.push_back(Flight { batch, model, size, sent: now });
+        let node = state.node;
         while let Some(first) = requests.first() {
             let number = gateway_of(*first);
             let own = match requests.iter().all(|request| gateway_of(*request) == number) {
@@ -214,7 +214,9 @@ impl Driver {
                 false => requests.extract_if(.., |request| gateway_of(*request) == number).collect(),
             };
             match self.gateways.get(&number) {
-                Some(gateway) => (gateway.tell)(ToGateway::Run(Grant { worker, batch, model, size, requests: own })),
+                Some(gateway) => {
+                    (gateway.tell)(ToGateway::Run(Grant { worker, node, batch, model, size, requests: own }))
+                }
                 // Its requests went with it; the node gives the batch up when they do not come.
                 None => tracing::debug!(gateway = number, "requests of a gateway that is gone"),
             }
@@ -403,7 +405,7 @@ impl Driver {
         Overview {
             workers: self.workers.iter().map(view).collect(),
             queues: self.models.values().filter_map(queue).collect(),
-            nodes: self.nodes.values().map(|node| node.name.clone()).collect(),
+            nodes: self.nodes.iter().map(|(number, node)| node.view(*number)).collect(),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::driver::Driver;
 use crate::store::Store;
 use anyhow::{Context, Result};
 use policy::{Network, Span, Time};
-use rpc::{Arrival, Catalog, FromNode, ModelSpec, Order, OrderError, Overview, ToGateway, ToNode};
+use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeView, Order, OrderError, Overview, ToGateway, ToNode};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -50,8 +50,17 @@ pub struct NodeLink {
     pub name: String,
     /// How many GPUs it emulates.
     pub virtual_gpus: usize,
+    /// Where gateways on other machines reach it; empty where they need not.
+    pub address: String,
     /// Says what to start and stop. Must not wait.
     pub tell: Box<dyn Fn(ToNode) + Send>,
+}
+
+impl NodeLink {
+    /// How people and gateways see it.
+    pub(crate) fn view(&self, node: u16) -> NodeView {
+        NodeView { node, name: self.name.clone(), address: self.address.clone() }
+    }
 }
 
 enum Message {

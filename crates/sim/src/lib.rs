@@ -18,8 +18,15 @@ pub mod bound;
 mod goodput;
 
 pub use goodput::{Goodput, Probe, Search, goodput};
+pub use policy::journal::Replayed;
 pub use policy::policies::NAMES as POLICIES;
 pub use report::{Causes, ModelReport, Percentiles, Report};
 pub use run::run;
 pub use scenario::{Failure, GpuGroup, ModelSpec, RATES, ReadFile, Scenario, ScenarioError, effective, parse};
 pub use workload::Spacing;
+
+/// Feeds the journal of a live scheduler to a fresh dispatcher and compares every decision. An error names the line.
+pub fn replay(journal: &str, policy: &str) -> Result<Replayed, String> {
+    let policy = policy::policies::by_name(policy).ok_or_else(|| format!("there is no policy `{policy}`"))?;
+    policy::journal::replay(journal, policy)
+}

@@ -1,0 +1,194 @@
+//! `weft up`: gateway, scheduler and node in one process, workers as its children.
+
+pub(crate) mod settings;
+
+use crate::output::Misuse;
+use anyhow::{Context, Result};
+use clap::Args;
+use gateway::{Gateway, Links};
+use node::Node;
+use scheduler::{GatewayLink, NodeLink, Scheduler, Store};
+use settings::Settings;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+
+/// The numbers of the only gateway and the only node.
+const GATEWAY: u16 = 0;
+const NODE: u16 = 0;
+
+/// Serve models: gateway, scheduler and workers on this machine.
+///
+/// Speaks the Open Inference Protocol as Triton's clients know it: HTTP on port 8000, gRPC on 8001, metrics, dashboard
+/// and admin on 8002. Without a configuration file it starts empty; `weft deploy` adds models while it runs. Ctrl-C or
+/// SIGTERM stops it after the requests it has accepted are answered.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// What to serve and how; `weft.toml` in this folder when there is one.
+    config: Option<PathBuf>,
+    /// Where to listen for HTTP.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// Where to listen for gRPC.
+    #[arg(long, value_name = "ADDRESS")]
+    grpc: Option<SocketAddr>,
+    /// Where to listen for metrics, dashboard and admin.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+    /// Where to keep the database of deployments, journals and run-time files.
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+    /// Write down every event and decision, for `weft sim replay`.
+    #[arg(long)]
+    journal: bool,
+    /// Read the configuration, say whether it makes sense, and stop.
+    #[arg(long)]
+    check: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  weft up
+  weft up weft.toml --http 0.0.0.0:8000
+  curl localhost:8000/v2/health/ready";
+
+pub(crate) fn main(arguments: Arguments) -> Result<()> {
+    let settings = effective(&arguments)?;
+    if arguments.check {
+        let count = settings.models.len();
+        return crate::output::print(&format!("the configuration makes sense: {count} models\n"));
+    }
+    crate::logging::start();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weft").build();
+    runtime.context("start threads")?.block_on(serve(settings))
+}
+
+fn effective(arguments: &Arguments) -> Result<Settings> {
+    let beside = PathBuf::from("weft.toml");
+    let path = arguments.config.clone().or_else(|| beside.exists().then_some(beside));
+    let mut settings = match path {
+        Some(path) => Settings::read(&path)?,
+        None => Settings::without_file()?,
+    };
+    settings.listen.http = arguments.http.unwrap_or(settings.listen.http);
+    settings.listen.grpc = arguments.grpc.unwrap_or(settings.listen.grpc);
+    settings.listen.metrics = arguments.metrics.unwrap_or(settings.listen.metrics);
+    settings.scheduler.journal |= arguments.journal;
+    if let Some(state) = &arguments.state {
+        settings.state = std::path::absolute(state)?;
+    }
+    Ok(settings)
+}
+
+async fn listen(what: &str, address: SocketAddr) -> Result<TcpListener> {
+    let problem = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            Misuse(format!("listen for {what} on {address}: something else does already; choose another with --{what}"))
+        }
+        _ => Misuse(format!("listen for {what} on {address}: {error}")),
+    };
+    Ok(TcpListener::bind(address).await.map_err(problem)?)
+}
+
+async fn serve(settings: Settings) -> Result<()> {
+    let http = listen("http", settings.listen.http).await?;
+    let grpc = listen("grpc", settings.listen.grpc).await?;
+    let metrics = listen("metrics", settings.listen.metrics).await?;
+
+    let store = Store::open(&settings.state.join("weft.redb"))?;
+    let config = scheduler::Config {
+        policy: settings.scheduler.policy.clone(),
+        journal: settings.scheduler.journal.then(|| settings.state.join("journal")),
+        models: settings.models.clone(),
+        ..scheduler::Config::default()
+    };
+    let (scheduler, scheduling) = Scheduler::start(config, store)?;
+    let news = scheduler.clone();
+    let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, move |news_of| news.news(news_of))?);
+    let gateway = connect(&settings, &scheduler, &node);
+
+    let (stop, stopping) = watch::channel(false);
+    let servers = crate::servers::start(&settings, gateway.clone(), node.clone(), [http, grpc, metrics], stopping)?;
+    tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
+    tracing::info!("dashboard: http://{}/ui", settings.listen.metrics);
+    wait_for_signal().await?;
+    tracing::info!(in_flight = gateway.in_flight(), "stopping: accepted requests are answered first");
+    stop.send_replace(true);
+    servers.finish().await?;
+    scheduler.stop();
+    let _ = scheduling.join();
+    drop(gateway);
+    end(node).await;
+    Ok(())
+}
+
+/// Joins gateway, scheduler and node by calls within this process.
+fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<Gateway> {
+    let (arrivals, orders, runner) = (scheduler.clone(), scheduler.clone(), node.clone());
+    let links = Links {
+        arrival: Box::new(move |arrival| arrivals.arrival(arrival)),
+        part: Box::new(move |part| runner.run(part)),
+        order: Box::new(move |order| {
+            let (tell, told) = oneshot::channel();
+            orders.order(order, move |outcome| drop(tell.send(outcome)));
+            told
+        }),
+    };
+    let gateway = Gateway::new(GATEWAY, links);
+    let (tell, publish, look) = (gateway.clone(), gateway.clone(), gateway.clone());
+    scheduler.gateway_joined(
+        GATEWAY,
+        GatewayLink {
+            tell: Box::new(move |message| tell.tell(message)),
+            publish: Box::new(move |catalog| publish.publish(catalog)),
+            look: Box::new(move |overview| look.look(overview)),
+        },
+    );
+    let orders = node.clone();
+    scheduler.node_joined(
+        NODE,
+        NodeLink {
+            name: settings.name.clone(),
+            virtual_gpus: settings.node.virtual_gpus,
+            address: String::new(),
+            tell: Box::new(move |order| orders.order(order)),
+        },
+    );
+    gateway
+}
+
+/// Ends the workers, once nobody else holds the node.
+async fn end(node: Arc<Node>) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut node = Some(node);
+    while let Some(held) = node.take() {
+        match Arc::try_unwrap(held) {
+            Ok(node) => {
+                let _ = tokio::task::spawn_blocking(move || node.stop()).await;
+            }
+            Err(held) if Instant::now() < deadline => {
+                node = Some(held);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(_) => tracing::warn!("workers end with this process"),
+        }
+    }
+}
+
+fn wait_for_signal() -> impl Future<Output = Result<()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let streams = (|| Ok::<_, std::io::Error>((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)))();
+    async move {
+        let (mut interrupt, mut terminate) = streams.context("listen for signals")?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Ok(())
+    }
+}

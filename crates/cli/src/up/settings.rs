@@ -1,0 +1,256 @@
+//! `weft.toml`: what to serve, where to listen, what to allow.
+//!
+//! What was typed becomes what it means once, here: paths are taken from the file's own folder, sizes and times have
+//! units, unknown keys are refused with file and line.
+
+use crate::output::{Misuse, reason};
+use anyhow::Result;
+use rpc::ModelSpec;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Everything that can be set.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// What people call this cluster.
+    pub(crate) name: String,
+    /// Where the database of deployments, journals and run-time files are.
+    pub(crate) state: PathBuf,
+    pub(crate) listen: Listen,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) node: Node,
+    pub(crate) limits: Limits,
+    pub(crate) keys: Keys,
+    pub(crate) tls: Option<Tls>,
+    /// What to serve from the start.
+    #[serde(rename = "model")]
+    pub(crate) models: Vec<ModelSpec>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            name: "weft".into(),
+            state: ".weft".into(),
+            listen: Listen::default(),
+            scheduler: Scheduler::default(),
+            node: Node::default(),
+            limits: Limits::default(),
+            keys: Keys::default(),
+            tls: None,
+            models: Vec::new(),
+        }
+    }
+}
+
+/// Addresses, as Triton's users know them.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Listen {
+    pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
+    /// Metrics, dashboard and admin.
+    pub(crate) metrics: SocketAddr,
+}
+
+impl Default for Listen {
+    fn default() -> Listen {
+        let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Listen { http: local(8000), grpc: local(8001), metrics: local(8002) }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Scheduler {
+    /// How requests are scheduled.
+    pub(crate) policy: String,
+    /// Whether every event and decision is written down, to be replayed by `weft sim replay`.
+    pub(crate) journal: bool,
+}
+
+impl Default for Scheduler {
+    fn default() -> Scheduler {
+        Scheduler { policy: "weft".into(), journal: false }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Node {
+    /// The Python of models written in Python; `weft setup` makes one.
+    pub(crate) python: Option<PathBuf>,
+    /// ONNX Runtime's library; `weft setup` brings one.
+    pub(crate) onnxruntime: Option<PathBuf>,
+    /// GPUs to emulate for virtual models.
+    pub(crate) virtual_gpus: usize,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Limits {
+    /// The largest request.
+    pub(crate) body: Option<Bytes>,
+    /// The most memory that requests take together.
+    pub(crate) memory: Option<Bytes>,
+    /// The most connections.
+    pub(crate) connections: Option<usize>,
+}
+
+/// SHA-256 of keys, in hexadecimal; `weft key` makes one.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Keys {
+    /// Who may ask models. Empty: everybody.
+    pub(crate) clients: Vec<String>,
+    /// Who may change deployments. Empty: everybody who reaches the metrics port.
+    pub(crate) admin: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    /// The certificate and those that vouch for it, in PEM.
+    pub(crate) certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub(crate) key: PathBuf,
+}
+
+/// A number of bytes: `"64MiB"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Bytes(pub(crate) usize);
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+    fn try_from(text: String) -> Result<Bytes, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        const UNITS: [(&str, usize); 7] = [
+            ("KiB", 1 << 10),
+            ("MiB", 1 << 20),
+            ("GiB", 1 << 30),
+            ("kB", 1_000),
+            ("MB", 1_000_000),
+            ("GB", 1_000_000_000),
+            ("B", 1),
+        ];
+        let wrong = || format!("`{text}` is not a size; write it like \"64MiB\"");
+        let (unit, factor) = UNITS.into_iter().find(|(unit, _)| text.ends_with(unit)).ok_or_else(wrong)?;
+        let number: usize = text[..text.len() - unit.len()].trim().parse().map_err(|_| wrong())?;
+        number.checked_mul(factor).map(Bytes).ok_or_else(wrong)
+    }
+}
+
+impl Settings {
+    /// Reads a file. Paths in it are taken from its own folder.
+    pub(crate) fn read(path: &Path) -> Result<Settings> {
+        let shown = path.display();
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Misuse(format!("read {shown}: {}", reason(&error))))?;
+        let mut settings: Settings = toml::from_str(&text).map_err(|error| Misuse(format!("read {shown}: {error}")))?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        settings.resolve(&std::path::absolute(folder)?);
+        settings.check().map_err(|problem| Misuse(format!("read {shown}: {problem}")))?;
+        Ok(settings)
+    }
+
+    /// What goes for somebody who has no file.
+    pub(crate) fn without_file() -> Result<Settings> {
+        let mut settings = Settings::default();
+        settings.resolve(&std::path::absolute(".")?);
+        Ok(settings)
+    }
+
+    fn resolve(&mut self, folder: &Path) {
+        self.state = folder.join(&self.state);
+        let tls = self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key]);
+        let node = [&mut self.node.python, &mut self.node.onnxruntime].into_iter().flatten();
+        let models = self.models.iter_mut().filter_map(|spec| match &mut spec.kind {
+            rpc::Kind::Onnx { path } | rpc::Kind::Python { path, .. } => Some(path),
+            rpc::Kind::Virtual { .. } => None,
+        });
+        for path in tls.chain(node).chain(models) {
+            *path = folder.join(&*path);
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let live = ["weft", "deferred", "eager"];
+        if !live.contains(&self.scheduler.policy.as_str()) {
+            return Err(format!("policy `{}` cannot run live; {} can", self.scheduler.policy, live.join(", ")));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for spec in &self.models {
+            if !seen.insert((&spec.name, spec.version)) {
+                return Err(format!("model `{}` version {} is there twice", spec.name, spec.version));
+            }
+        }
+        let virtual_models = self.models.iter().any(|spec| matches!(spec.kind, rpc::Kind::Virtual { .. }));
+        if virtual_models && self.node.virtual_gpus == 0 {
+            return Err("there are virtual models and no GPU to emulate; set `virtual_gpus` under [node]".into());
+        }
+        if let Some(key) = self.keys.clients.iter().chain(&self.keys.admin).find(|key| !is_hash(key)) {
+            return Err(format!("`{key}` is not a SHA-256 in hexadecimal; `weft key` makes a key and its hash"));
+        }
+        Ok(())
+    }
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("weft.toml");
+        std::fs::write(&path, text).unwrap();
+        Settings::read(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn paths_are_taken_from_the_files_folder() {
+        let settings = read("state = \"s\"\n[[model]]\nname = \"m\"\nkind = \"onnx\"\npath = \"m.onnx\"\n").unwrap();
+        assert!(settings.state.is_absolute() && settings.state.ends_with("s"));
+        let rpc::Kind::Onnx { path } = &settings.models[0].kind else { panic!("it is an ONNX model") };
+        assert!(path.is_absolute() && path.ends_with("m.onnx"));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!("64MiB".parse(), Ok(Bytes(64 << 20)));
+        assert_eq!("5 kB".parse(), Ok(Bytes(5_000)));
+        for wrong in ["64", "MiB", "-1B", "99999999999999GiB"] {
+            assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_place() {
+        let check = |text: &str, expected: &str| {
+            let message = read(text).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        };
+        check("colour = 3\n", "unknown field `colour`");
+        check("[listen]\nhttp = \"here\"\n", "invalid socket address");
+        check("[scheduler]\npolicy = \"clockwork\"\n", "policy `clockwork` cannot run live");
+        check("[keys]\nadmin = [\"secret\"]\n", "`secret` is not a SHA-256");
+        check("[[model]]\nname = \"m\"\nkind = \"onnx\"\n", "kind `onnx` needs `path`");
+        let twice = "[[model]]\nname = \"m\"\nkind = \"onnx\"\npath = \"x\"\n".repeat(2);
+        check(&twice, "model `m` version 1 is there twice");
+        let lonely = "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"1ms\" }\n";
+        check(lonely, "no GPU to emulate");
+    }
+}

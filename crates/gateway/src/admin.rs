@@ -1,0 +1,157 @@
+//! The operator's door: deploy, undeploy, load, unload, look, read logs. JSON over HTTP, under `/admin/` on the metrics
+//! port, behind a key of its own.
+
+use crate::Gateway;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode, header};
+use rpc::{ModelSpec, Order, OrderError, State};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A deployment is a page of text at most.
+const LARGEST_BODY: usize = 1 << 20;
+/// Lines of a log that are given when nobody says how many.
+const LINES: usize = 100;
+
+/// Gives the last lines that workers of a model printed, with the worker's number before each.
+pub type Logs = Arc<dyn Fn(&str, usize) -> Vec<String> + Send + Sync>;
+
+/// What answers under `/admin/`.
+pub struct Admin {
+    /// The front door.
+    pub gateway: Arc<Gateway>,
+    /// Where workers' words are.
+    pub logs: Logs,
+    /// Who may.
+    pub allows: Box<dyn Fn(Option<&str>) -> bool + Send + Sync>,
+}
+
+impl Admin {
+    /// Answers a request.
+    pub async fn answer(self: Arc<Admin>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let key = key_of(request.headers());
+        if !(self.allows)(key.as_deref()) {
+            let text = "the admin key is missing or wrong; send it as `Authorization: Bearer KEY`";
+            return reply(StatusCode::UNAUTHORIZED, &json!({ "error": text }));
+        }
+        match self.act(request).await {
+            Ok(value) => reply(StatusCode::OK, &value),
+            Err((status, text)) => reply(status, &json!({ "error": text })),
+        }
+    }
+
+    async fn act(&self, request: Request<Incoming>) -> Result<Value, (StatusCode, String)> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().trim_start_matches("/admin/").trim_end_matches('/').to_string();
+        let asked = |name: &str| query(parts.uri.query().unwrap_or(""), name);
+        let words: Vec<&str> = path.split('/').collect();
+        match (&parts.method, words.as_slice()) {
+            (&Method::GET, ["models"]) => Ok(self.models()),
+            (&Method::GET, ["workers"]) => Ok(self.workers()),
+            (&Method::GET, ["logs", name]) => {
+                let lines = asked("lines").and_then(|lines| lines.parse().ok()).unwrap_or(LINES);
+                self.known(name)?;
+                Ok(json!({ "lines": (self.logs)(name, lines) }))
+            }
+            (&Method::POST, ["models"]) => {
+                let spec = read_spec(body).await?;
+                self.order(Order::Deploy(Box::new(spec))).await
+            }
+            (&Method::DELETE, ["models", name]) => {
+                let version = match asked("version").map(|version| version.parse()) {
+                    None => None,
+                    Some(Ok(version)) => Some(version),
+                    Some(Err(_)) => return Err((StatusCode::BAD_REQUEST, "`version` is not a number".into())),
+                };
+                self.order(Order::Undeploy { name: name.to_string(), version }).await
+            }
+            (&Method::POST, ["models", name, "load"]) => self.order(Order::Load { name: name.to_string() }).await,
+            (&Method::POST, ["models", name, "unload"]) => self.order(Order::Unload { name: name.to_string() }).await,
+            _ => Err((StatusCode::NOT_FOUND, format!("there is no {} /admin/{path}", parts.method))),
+        }
+    }
+
+    async fn order(&self, order: Order) -> Result<Value, (StatusCode, String)> {
+        let status = |error: &OrderError| match error {
+            OrderError::NotFound(_) => StatusCode::NOT_FOUND,
+            OrderError::Invalid(_) => StatusCode::BAD_REQUEST,
+            OrderError::Storage(_) => StatusCode::INSUFFICIENT_STORAGE,
+        };
+        let outcome = self.gateway.order(order).await;
+        outcome.map(|()| json!({})).map_err(|error| (status(&error), error.to_string()))
+    }
+
+    fn known(&self, name: &str) -> Result<(), (StatusCode, String)> {
+        let found = self.gateway.catalog().find(name, None).map(|_| ());
+        found.map_err(|error| (StatusCode::NOT_FOUND, error.to_string()))
+    }
+
+    fn models(&self) -> Value {
+        let catalog = self.gateway.catalog();
+        let models = catalog.entries.iter().map(|entry| {
+            let (state, reason) = match &entry.state {
+                State::Ready => ("ready", ""),
+                State::Loading => ("loading", ""),
+                State::Unavailable(reason) => ("unavailable", reason.as_str()),
+            };
+            json!({
+                "name": entry.spec.name,
+                "version": entry.spec.version,
+                "kind": entry.spec.kind.name(),
+                "state": state,
+                "reason": reason,
+                "slo_ms": entry.spec.slo.millis(),
+                "max_batch": entry.info.as_ref().map_or(entry.spec.max_batch, |info| info.max_batch),
+                "workers_ready": entry.workers_ready,
+                "workers_wanted": if entry.spec.kind.name() == "virtual" { 0 } else { entry.spec.workers },
+                "spec": *entry.spec,
+            })
+        });
+        json!({ "models": models.collect::<Vec<_>>() })
+    }
+
+    fn workers(&self) -> Value {
+        let overview = self.gateway.overview();
+        let workers = overview.workers.iter().map(|view| {
+            json!({
+                "worker": view.worker.0,
+                "node": view.node,
+                "model": view.model,
+                "state": view.state.name(),
+                "busy_s": view.busy.seconds(),
+                "batches": view.batches,
+                "restarts": view.restarts,
+                "last_error": view.last_error,
+            })
+        });
+        json!({ "workers": workers.collect::<Vec<_>>() })
+    }
+}
+
+async fn read_spec(body: Incoming) -> Result<ModelSpec, (StatusCode, String)> {
+    let bad = |text: String| (StatusCode::BAD_REQUEST, text);
+    let body =
+        Limited::new(body, LARGEST_BODY).collect().await.map_err(|error| bad(format!("read the body: {error}")))?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| bad(format!("the deployment makes no sense: {error}")))
+}
+
+/// The key a request brings, in either of the two headers in use.
+fn key_of(headers: &header::HeaderMap) -> Option<String> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let bearer = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    bearer.or_else(|| text("x-api-key")).map(|key| key.trim().to_string())
+}
+
+fn query(text: &str, name: &str) -> Option<String> {
+    let pair = |pair: &str| pair.split_once('=').map(|(key, value)| (key.to_string(), value.to_string()));
+    text.split('&').filter_map(pair).find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+fn reply(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(value.to_string() + "\n")));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,311 @@
+//! The messages of `cluster.proto`, and how they become the values of `link` and back.
+//!
+//! What comes from another machine is checked here: a message that makes no sense is an error with its name, and ends
+//! the stream that brought it.
+
+use crate::{
+    Answer, Arrival, DataType, Failure, FromNode, Grant, Line, Outputs, Refusal, Tensor, ToGateway, ToNode, WorkerId,
+};
+use policy::{Reason, Span};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Generated from `cluster.proto`.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod proto {
+    tonic::include_proto!("weft.cluster");
+}
+
+use proto::{from_node, refuse, to_gateway, to_node};
+
+/// What is wrong with a message.
+#[derive(Debug, thiserror::Error)]
+#[error("a message of another machine makes no sense: {0}")]
+pub struct Nonsense(pub String);
+
+impl From<Nonsense> for tonic::Status {
+    fn from(nonsense: Nonsense) -> tonic::Status {
+        tonic::Status::invalid_argument(nonsense.to_string())
+    }
+}
+
+fn wrong<T>(what: impl Into<String>) -> Result<T, Nonsense> {
+    Err(Nonsense(what.into()))
+}
+
+/// Reads a value that travels as JSON.
+pub fn from_json<T: serde::de::DeserializeOwned>(what: &str, text: &str) -> Result<T, Nonsense> {
+    serde_json::from_str(text).map_err(|error| Nonsense(format!("{what}: {error}")))
+}
+
+/// Writes a value that travels as JSON.
+pub fn to_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("our own values can be written as JSON")
+}
+
+/// A request for another machine. Clocks differ, so its age travels and not its time.
+pub fn from_arrival(arrival: Arrival) -> proto::Arrival {
+    proto::Arrival {
+        request: arrival.request,
+        model: arrival.model,
+        age_ns: arrival.at.elapsed().as_nanos() as u64,
+        within_ns: arrival.within.nanos(),
+        priority: u32::from(arrival.priority),
+    }
+}
+
+/// A request from another machine, whose numbers begin with `gateway`.
+pub fn to_arrival(arrival: proto::Arrival, gateway: u16) -> Result<Arrival, Nonsense> {
+    if arrival.request >> 48 != u64::from(gateway) {
+        return wrong(format!("request {} is not one of gateway {gateway}'s", arrival.request));
+    }
+    // No request is older than an hour: longer deadlines are not accepted.
+    let age = Duration::from_nanos(arrival.age_ns.min(3_600_000_000_000));
+    Ok(Arrival {
+        request: arrival.request,
+        model: arrival.model,
+        at: Instant::now().checked_sub(age).unwrap_or_else(Instant::now),
+        within: Span::from_nanos(arrival.within_ns),
+        priority: arrival.priority.min(9) as u8,
+    })
+}
+
+/// A decision for a gateway on another machine.
+pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
+    let message = match decision {
+        ToGateway::Run(grant) => to_gateway::Message::Run(proto::Grant {
+            worker: grant.worker.0,
+            node: u32::from(grant.node),
+            batch: grant.batch,
+            model: grant.model,
+            size: grant.size as u32,
+            requests: grant.requests,
+        }),
+        ToGateway::Refuse { request, refusal } => {
+            let refusal = match refusal {
+                Refusal::Late { reason, retry_after, .. } => {
+                    let (reason, retry_after_ns) = (reason.name().to_string(), retry_after.nanos());
+                    refuse::Refusal::Late(proto::Late { reason, retry_after_ns })
+                }
+                Refusal::Full { waiting, retry_after } => {
+                    let (waiting, retry_after_ns) = (waiting as u64, retry_after.nanos());
+                    refuse::Refusal::Full(proto::Full { waiting, retry_after_ns })
+                }
+                Refusal::Overload { priority, retry_after } => {
+                    let (priority, retry_after_ns) = (u32::from(priority), retry_after.nanos());
+                    refuse::Refusal::Overload(proto::Overload { priority, retry_after_ns })
+                }
+                Refusal::Unavailable(text) => refuse::Refusal::Unavailable(text),
+            };
+            to_gateway::Message::Refuse(proto::Refuse { request, refusal: Some(refusal) })
+        }
+    };
+    proto::ToGateway { message: Some(message) }
+}
+
+/// Leave to run requests, from the scheduler on another machine.
+pub fn to_grant(grant: proto::Grant) -> Result<ToGateway, Nonsense> {
+    let Ok(node) = u16::try_from(grant.node) else { return wrong(format!("node {}", grant.node)) };
+    Ok(ToGateway::Run(Grant {
+        worker: WorkerId(grant.worker),
+        node,
+        batch: grant.batch,
+        model: grant.model,
+        size: grant.size as usize,
+        requests: grant.requests,
+    }))
+}
+
+/// A refusal from the scheduler on another machine.
+pub fn to_refusal(refuse: proto::Refuse) -> Result<ToGateway, Nonsense> {
+    let refusal = match refuse.refusal {
+        None => return wrong("a refusal without a reason"),
+        Some(refuse::Refusal::Late(late)) => {
+            let Some(reason) = Reason::parse(&late.reason) else { return wrong(format!("reason `{}`", late.reason)) };
+            Refusal::Late { within: Span::ZERO, reason, retry_after: Span::from_nanos(late.retry_after_ns) }
+        }
+        Some(refuse::Refusal::Full(full)) => {
+            Refusal::Full { waiting: full.waiting as usize, retry_after: Span::from_nanos(full.retry_after_ns) }
+        }
+        Some(refuse::Refusal::Overload(overload)) => Refusal::Overload {
+            priority: overload.priority.min(9) as u8,
+            retry_after: Span::from_nanos(overload.retry_after_ns),
+        },
+        Some(refuse::Refusal::Unavailable(text)) => Refusal::Unavailable(text),
+    };
+    Ok(ToGateway::Refuse { request: refuse.request, refusal })
+}
+
+/// News of a worker for the scheduler on another machine.
+pub fn from_news(news: FromNode) -> proto::FromNode {
+    let message = match news {
+        FromNode::Ready { worker, info, measured } => {
+            let size = |(size, took): (usize, Span)| proto::Measured { size: size as u32, took_ns: took.nanos() };
+            let measured = measured.into_iter().map(size).collect();
+            from_node::Message::Ready(proto::Ready { worker: worker.0, info_json: to_json(&info), measured })
+        }
+        FromNode::Done { worker, batch, size, took } => from_node::Message::Done(proto::Done {
+            worker: worker.0,
+            batch,
+            size: size as u32,
+            took_ns: took.map(Span::nanos),
+        }),
+        FromNode::Lost { worker, reason, again_in } => {
+            from_node::Message::Lost(proto::Lost { worker: worker.0, reason, again_in_ns: again_in.nanos() })
+        }
+        FromNode::Stopped { worker } => from_node::Message::Stopped(worker.0),
+    };
+    proto::FromNode { message: Some(message) }
+}
+
+/// News of a worker from a node on another machine; `None` for a greeting.
+pub fn to_news(message: from_node::Message) -> Result<Option<FromNode>, Nonsense> {
+    Ok(Some(match message {
+        from_node::Message::Hello(_) => return Ok(None),
+        from_node::Message::Ready(ready) => FromNode::Ready {
+            worker: WorkerId(ready.worker),
+            info: from_json("what a worker found out", &ready.info_json)?,
+            measured: ready.measured.iter().map(|one| (one.size as usize, Span::from_nanos(one.took_ns))).collect(),
+        },
+        from_node::Message::Done(done) => FromNode::Done {
+            worker: WorkerId(done.worker),
+            batch: done.batch,
+            size: done.size as usize,
+            took: done.took_ns.map(Span::from_nanos),
+        },
+        from_node::Message::Lost(lost) => FromNode::Lost {
+            worker: WorkerId(lost.worker),
+            reason: lost.reason,
+            again_in: Span::from_nanos(lost.again_in_ns),
+        },
+        from_node::Message::Stopped(worker) => FromNode::Stopped { worker: WorkerId(worker) },
+    }))
+}
+
+/// What a node on another machine should do.
+pub fn from_instruction(instruction: ToNode) -> proto::ToNode {
+    let message = match instruction {
+        ToNode::Start { worker, spec } => {
+            to_node::Message::Start(proto::Start { worker: worker.0, spec_json: to_json(&*spec) })
+        }
+        ToNode::Virtual { worker, tables } => {
+            let line = |(model, line): (u32, Line)| {
+                let (alpha_ns, beta_ns) = (line.alpha.nanos(), line.beta.nanos());
+                proto::Line { model, alpha_ns, beta_ns }
+            };
+            let tables = tables.into_iter().map(line).collect();
+            to_node::Message::Virtual(proto::Virtual { worker: worker.0, tables })
+        }
+        ToNode::Stop { worker } => to_node::Message::Stop(worker.0),
+    };
+    proto::ToNode { message: Some(message) }
+}
+
+/// What the scheduler on another machine wants done.
+pub fn to_instruction(message: proto::ToNode) -> Result<ToNode, Nonsense> {
+    Ok(match message.message {
+        None => return wrong("an instruction without a word"),
+        Some(to_node::Message::Start(start)) => ToNode::Start {
+            worker: WorkerId(start.worker),
+            spec: Arc::new(from_json("a deployment", &start.spec_json)?),
+        },
+        Some(to_node::Message::Virtual(gpu)) => {
+            let line = |line: &proto::Line| {
+                let (alpha, beta) = (Span::from_nanos(line.alpha_ns), Span::from_nanos(line.beta_ns));
+                (line.model, Line { alpha, beta })
+            };
+            ToNode::Virtual { worker: WorkerId(gpu.worker), tables: gpu.tables.iter().map(line).collect() }
+        }
+        Some(to_node::Message::Stop(worker)) => ToNode::Stop { worker: WorkerId(worker) },
+    })
+}
+
+/// A tensor for another machine. Its bytes are shared and not copied.
+pub fn from_tensor(tensor: &Tensor) -> proto::Tensor {
+    proto::Tensor {
+        name: tensor.name.to_string(),
+        datatype: tensor.datatype as u32,
+        shape: tensor.shape.iter().map(|dimension| *dimension as u64).collect(),
+        data: tensor.data.clone(),
+    }
+}
+
+/// A tensor from another machine.
+pub fn to_tensor(tensor: proto::Tensor) -> Result<Tensor, Nonsense> {
+    let Some(datatype) = DataType::ALL.get(tensor.datatype as usize).copied() else {
+        return wrong(format!("data type {}", tensor.datatype));
+    };
+    let shape = tensor.shape.into_iter().map(|dimension| dimension as usize).collect();
+    Ok(Tensor { name: tensor.name.into(), datatype, shape, data: tensor.data })
+}
+
+/// What became of a request, for its gateway on another machine.
+pub fn from_answer(request: u64, answer: Answer) -> proto::Answer {
+    use proto::answer::Outcome;
+    let outcome = match answer {
+        Ok(outputs) => Outcome::Outputs(proto::Outputs {
+            tensors: outputs.tensors.iter().map(from_tensor).collect(),
+            computed_ns: outputs.computed.nanos(),
+            batch_size: outputs.batch_size as u32,
+            leads: outputs.leads,
+        }),
+        Err(Failure::Model(text)) => Outcome::ModelFailed(text),
+        Err(Failure::WorkerDied | Failure::Unreachable) => Outcome::WorkerDied(true),
+    };
+    proto::Answer { request, outcome: Some(outcome) }
+}
+
+/// What became of a request on another machine.
+pub fn to_answer(answer: proto::Answer) -> Result<(u64, Answer), Nonsense> {
+    use proto::answer::Outcome;
+    let outcome = match answer.outcome {
+        None => return wrong("an answer without an outcome"),
+        Some(Outcome::Outputs(outputs)) => Ok(Outputs {
+            tensors: outputs.tensors.into_iter().map(to_tensor).collect::<Result<_, _>>()?,
+            computed: Span::from_nanos(outputs.computed_ns),
+            batch_size: outputs.batch_size as usize,
+            leads: outputs.leads,
+        }),
+        Some(Outcome::ModelFailed(text)) => Err(Failure::Model(text)),
+        Some(Outcome::WorkerDied(_)) => Err(Failure::WorkerDied),
+    };
+    Ok((answer.request, outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn everything_arrives_as_it_was_sent() {
+        let tensor = Tensor {
+            name: "x".into(),
+            datatype: DataType::Bf16,
+            shape: vec![2, 1],
+            data: Bytes::from_static(&[1, 2, 3, 4]),
+        };
+        assert_eq!(to_tensor(from_tensor(&tensor)).unwrap(), tensor);
+        let outputs = Outputs { tensors: vec![tensor], computed: Span::from_millis(3), batch_size: 4, leads: true };
+        for answer in [Ok(outputs), Err(Failure::Model("no".into())), Err(Failure::WorkerDied)] {
+            assert_eq!(to_answer(from_answer(7, answer.clone())).unwrap(), (7, answer));
+        }
+        for reason in Reason::ALL {
+            let refusal = Refusal::Late { within: Span::ZERO, reason, retry_after: Span::from_millis(2) };
+            let sent = from_decision(ToGateway::Refuse { request: 5, refusal: refusal.clone() });
+            let Some(to_gateway::Message::Refuse(refuse)) = sent.message else { panic!("it is a refusal") };
+            let ToGateway::Refuse { request: 5, refusal: got } = to_refusal(refuse).unwrap() else {
+                panic!("it is one")
+            };
+            assert_eq!(got, refusal);
+        }
+    }
+
+    #[test]
+    fn a_gateway_cannot_speak_for_another() {
+        let arrival =
+            Arrival { request: (3 << 48) + 1, model: 0, at: Instant::now(), within: Span::from_secs(1), priority: 0 };
+        assert!(to_arrival(from_arrival(arrival), 3).is_ok());
+        assert!(to_arrival(from_arrival(arrival), 4).is_err());
+    }
+}
