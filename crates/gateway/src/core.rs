@@ -104,15 +104,36 @@ pub enum ServeError {
 impl Gateway {
     /// A gateway with a number of its own in the cluster.
     pub fn new(number: u16, links: Links) -> Arc<Gateway> {
-        Arc::new(Gateway {
+        let gateway = Gateway::unnumbered(links);
+        gateway.renumber(number);
+        Arc::new(gateway)
+    }
+
+    /// A gateway that has yet to be given its number.
+    pub(crate) fn unnumbered(links: Links) -> Gateway {
+        Gateway {
             links,
             catalog: ArcSwap::default(),
             overview: ArcSwap::default(),
             statistics: RwLock::default(),
             held: std::array::from_fn(|_| Mutex::default()),
-            next: AtomicU64::new(u64::from(number) << 48),
+            next: AtomicU64::new(0),
             started: Instant::now(),
-        })
+        }
+    }
+
+    /// Numbers requests from now on as those of the gateway with this number.
+    pub(crate) fn renumber(&self, number: u16) {
+        self.next.store(u64::from(number) << 48, Relaxed);
+    }
+
+    /// Refuses all requests that are not answered yet: nobody will.
+    pub(crate) fn refuse_all(&self, why: &str) {
+        for shard in &self.held {
+            for (_, held) in shard.lock().expect("no panic holds this lock").drain() {
+                let _ = held.tell.send(Outcome::Refused(Refusal::Unavailable(why.to_string())));
+            }
+        }
     }
 
     /// Which models there are.

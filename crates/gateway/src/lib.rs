@@ -9,5 +9,6 @@ pub mod core;
 pub mod check;
 pub mod statistics;
 pub mod admin;
+pub mod remote;
 
 pub use crate::core::{Gateway, Inference, Links, Response, ServeError};

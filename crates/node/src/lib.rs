@@ -21,6 +21,7 @@ mod emulated;
 mod python;
 mod environment;
 pub mod worker;
+pub mod remote;
 
 pub use config::Config;
 pub use environment::{Environment, find_environment, setup};

@@ -13,6 +13,7 @@ mod deployment;
 mod driver;
 mod orders;
 mod thread;
+pub mod server;
 
 pub use store::{Store, Stored};
 pub use thread::{Config, GatewayLink, NodeLink, Scheduler};

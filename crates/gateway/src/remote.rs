@@ -1,0 +1,252 @@
+//! A gateway whose scheduler and nodes are on other machines.
+//!
+//! Invariants:
+//! 1. Every request that was told to the scheduler is answered: when the stream to it breaks, all that are held are
+//!    refused; when the way to a node breaks, those that are on it fail.
+//! 2. A gateway that lost its scheduler keeps trying, with the number it gets anew.
+
+use crate::{Gateway, Links};
+use anyhow::{Context, Result};
+use rpc::cluster::{self, proto};
+use rpc::{Answer, Failure, OrderError, Part};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+/// How long between two attempts to reach the scheduler.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Where the rest of the cluster is.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// The scheduler, as `http://host:port` or `https://host:port`.
+    pub scheduler: String,
+    /// The join token.
+    pub token: Option<String>,
+    /// Who vouches for certificates, in PEM.
+    pub authority: Option<Vec<u8>>,
+}
+
+impl Remote {
+    /// Opens a connection.
+    pub async fn connect(&self, url: &str) -> Result<Channel> {
+        let endpoint =
+            Endpoint::from_shared(url.to_string()).with_context(|| format!("understand the address {url}"))?;
+        let mut endpoint = endpoint
+            .tcp_nodelay(true)
+            .connect_timeout(Duration::from_secs(5))
+            .http2_keep_alive_interval(Duration::from_secs(5))
+            .keep_alive_while_idle(true);
+        if let Some(authority) = &self.authority {
+            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
+            endpoint = endpoint.tls_config(tls)?;
+        }
+        endpoint.connect().await.with_context(|| format!("reach {url}"))
+    }
+
+    /// A request that brings the join token.
+    pub fn request<T>(&self, message: T) -> Result<tonic::Request<T>> {
+        let mut request = tonic::Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+        }
+        Ok(request)
+    }
+}
+
+/// What is on its way to the scheduler and to nodes.
+struct Ways {
+    remote: Remote,
+    up: Mutex<Option<mpsc::UnboundedSender<proto::FromGateway>>>,
+    orders: Mutex<HashMap<u64, oneshot::Sender<Result<(), OrderError>>>>,
+    next_order: AtomicU64,
+    nodes: Mutex<HashMap<u16, mpsc::UnboundedSender<Part>>>,
+    runtime: tokio::runtime::Handle,
+}
+
+/// A gateway that finds its scheduler over the network, and goes on finding it.
+pub fn start(remote: Remote) -> Arc<Gateway> {
+    let ways = Arc::new(Ways {
+        remote,
+        up: Mutex::default(),
+        orders: Mutex::default(),
+        next_order: AtomicU64::new(0),
+        nodes: Mutex::default(),
+        runtime: tokio::runtime::Handle::current(),
+    });
+    let (arrivals, orders) = (ways.clone(), ways.clone());
+    let gateway = Arc::new_cyclic(|gateway| {
+        let (gateway, ways): (std::sync::Weak<Gateway>, _) = (gateway.clone(), ways.clone());
+        let links = Links {
+            arrival: Box::new(move |arrival| {
+                let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
+                arrivals.say(message);
+            }),
+            part: Box::new(move |part| {
+                if let Some(gateway) = gateway.upgrade() {
+                    ways.carry(&gateway, part);
+                }
+            }),
+            order: Box::new(move |order| {
+                let (tell, told) = oneshot::channel();
+                let id = orders.next_order.fetch_add(1, Relaxed);
+                lock(&orders.orders).insert(id, tell);
+                let order = proto::Order { id, json: cluster::to_json(&order) };
+                if !orders.say(proto::from_gateway::Message::Order(order)) {
+                    lock(&orders.orders).remove(&id);
+                }
+                told
+            }),
+        };
+        Gateway::unnumbered(links)
+    });
+    tokio::spawn(stay_connected(gateway.clone(), ways));
+    gateway
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().expect("no panic holds this lock")
+}
+
+impl Ways {
+    /// Says something to the scheduler; whether there is one.
+    fn say(&self, message: proto::from_gateway::Message) -> bool {
+        let message = proto::FromGateway { message: Some(message) };
+        lock(&self.up).as_ref().is_some_and(|up| up.send(message).is_ok())
+    }
+
+    /// Hands a part to the node it is for, over a connection that stays.
+    fn carry(self: &Arc<Ways>, gateway: &Arc<Gateway>, part: Part) {
+        let number = part.node;
+        let address = gateway.overview().nodes.iter().find(|node| node.node == number).map(|node| node.address.clone());
+        let Some(address) = address else { return give_up(part) };
+        let mut nodes = lock(&self.nodes);
+        let way = nodes.entry(number).or_insert_with(|| {
+            let (send, parts) = mpsc::unbounded_channel();
+            self.runtime.spawn(self.clone().run(number, address, parts));
+            send
+        });
+        if let Err(unsent) = way.send(part) {
+            nodes.remove(&number);
+            give_up(unsent.0);
+        }
+    }
+
+    /// Carries parts to a node and answers back until the connection breaks.
+    async fn run(self: Arc<Ways>, number: u16, address: String, mut parts: mpsc::UnboundedReceiver<Part>) {
+        let waiting = Arc::new(Mutex::new(HashMap::new()));
+        if let Err(error) = self.converse(&address, &mut parts, &waiting).await {
+            tracing::warn!(node = number, error = format!("{error:#}"), "the way to a node broke");
+        }
+        lock(&self.nodes).remove(&number);
+        parts.close();
+        while let Some(part) = parts.recv().await {
+            give_up(part);
+        }
+        for (_, answer) in lock(&waiting).drain() {
+            answer(Err(Failure::Unreachable));
+        }
+    }
+
+    async fn converse(
+        &self,
+        address: &str,
+        parts: &mut mpsc::UnboundedReceiver<Part>,
+        waiting: &Waiting,
+    ) -> Result<()> {
+        let scheme = if self.remote.authority.is_some() { "https" } else { "http" };
+        let channel = self.remote.connect(&format!("{scheme}://{address}")).await?;
+        let mut client = proto::node_client::NodeClient::new(channel)
+            .max_decoding_message_size(usize::MAX)
+            .max_encoding_message_size(usize::MAX);
+        let (send, outgoing) = mpsc::unbounded_channel();
+        let request = self.remote.request(UnboundedReceiverStream::new(outgoing))?;
+        let mut answers = client.run(request).await.context("speak to the node")?.into_inner();
+        loop {
+            tokio::select! {
+                part = parts.recv() => match part {
+                    Some(part) => send.send(sent(part, waiting)).context("send to the node")?,
+                    None => return Ok(()),
+                },
+                answer = answers.next() => {
+                    let answer = answer.context("the node hung up")?.context("hear from the node")?;
+                    let (request, answer) = cluster::to_answer(answer)?;
+                    if let Some(tell) = lock(waiting).remove(&request) {
+                        tell(answer);
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Waiting = Arc<Mutex<HashMap<u64, Box<dyn FnOnce(Answer) + Send>>>>;
+
+/// A part as it is sent; who is to be told of its answers is remembered.
+fn sent(part: Part, waiting: &Waiting) -> proto::Part {
+    let mut waiting = lock(waiting);
+    let payloads = part.payloads.into_iter().map(|payload| {
+        waiting.insert(payload.request, payload.answer);
+        proto::Payload { request: payload.request, inputs: payload.inputs.iter().map(cluster::from_tensor).collect() }
+    });
+    let payloads = payloads.collect();
+    proto::Part { worker: part.worker.0, batch: part.batch, model: part.model, size: part.size as u32, payloads }
+}
+
+fn give_up(part: Part) {
+    for payload in part.payloads {
+        (payload.answer)(Err(Failure::Unreachable));
+    }
+}
+
+async fn stay_connected(gateway: Arc<Gateway>, ways: Arc<Ways>) {
+    loop {
+        if let Err(error) = listen(&gateway, &ways).await {
+            tracing::warn!(error = format!("{error:#}"), "the scheduler cannot be reached; trying again");
+        }
+        *lock(&ways.up) = None;
+        lock(&ways.orders).clear();
+        gateway.publish(rpc::Catalog::default());
+        gateway.refuse_all("the scheduler cannot be reached");
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Does what the scheduler says until the stream ends.
+async fn listen(gateway: &Arc<Gateway>, ways: &Ways) -> Result<()> {
+    use proto::to_gateway::Message;
+    let channel = ways.remote.connect(&ways.remote.scheduler).await?;
+    let mut client = proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(usize::MAX);
+    let (send, outgoing) = mpsc::unbounded_channel();
+    let request = ways.remote.request(UnboundedReceiverStream::new(outgoing))?;
+    let mut messages = client.gateway(request).await.context("join the cluster")?.into_inner();
+    while let Some(message) = messages.next().await {
+        match message.context("hear from the scheduler")?.message {
+            Some(Message::Welcome(number)) => {
+                gateway.renumber(u16::try_from(number).context("understand the number given by the scheduler")?);
+                *lock(&ways.up) = Some(send.clone());
+                tracing::info!(number, "joined the cluster");
+            }
+            Some(Message::Run(grant)) => gateway.tell(cluster::to_grant(grant)?),
+            Some(Message::Refuse(refuse)) => gateway.tell(cluster::to_refusal(refuse)?),
+            Some(Message::CatalogJson(text)) => gateway.publish(cluster::from_json("the catalog", &text)?),
+            Some(Message::OverviewJson(text)) => gateway.look(cluster::from_json("the overview", &text)?),
+            Some(Message::Ordered(ordered)) => {
+                let outcome = match ordered.error_json.as_str() {
+                    "" => Ok(()),
+                    text => Err(cluster::from_json("an order's outcome", text)?),
+                };
+                if let Some(tell) = lock(&ways.orders).remove(&ordered.id) {
+                    let _ = tell.send(outcome);
+                }
+            }
+            None => {}
+        }
+    }
+    anyhow::bail!("the scheduler hung up")
+}
