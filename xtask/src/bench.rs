@@ -2,6 +2,7 @@
 
 use crate::ci::packages_with_benches;
 use crate::machine::Machine;
+use crate::serving;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -15,11 +16,19 @@ use std::path::{Path, PathBuf};
 ///
 /// Example: cargo xtask bench
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// Write the page from the last measurement, without measuring again.
     #[arg(long)]
     page_only: bool,
+}
+
+/// Benchmarks other than Criterion's.
+#[derive(clap::Subcommand)]
+enum Other {
+    Serving(serving::Arguments),
 }
 
 const PAGE: &str = "docs/benchmarks/speed.md";
@@ -52,6 +61,9 @@ struct Interval {
 }
 
 pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    if let Some(Other::Serving(arguments)) = &arguments.other {
+        return serving::serving(workspace, arguments);
+    }
     let folder = workspace.target.join("criterion");
     if !arguments.page_only {
         // A bench that was renamed or taken out leaves its old estimates behind.

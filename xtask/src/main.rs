@@ -17,6 +17,10 @@ mod docs;
 mod demo;
 mod goodput;
 mod bench;
+mod peers;
+mod server;
+mod serving;
+mod clients;
 mod fuzz;
 mod machine;
 
@@ -39,6 +43,8 @@ enum Command {
     Docs(docs::Arguments),
     Goodput(goodput::Arguments),
     Bench(bench::Arguments),
+    Peers(peers::Arguments),
+    Clients(clients::Arguments),
     Fuzz(fuzz::Arguments),
 }
 
@@ -50,6 +56,8 @@ fn main() -> ExitCode {
         Command::Docs(arguments) => docs::docs(&workspace, &arguments),
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
+        Command::Peers(arguments) => peers::peers(&workspace, &arguments),
+        Command::Clients(arguments) => clients::clients(&workspace, &arguments),
         Command::Fuzz(arguments) => fuzz::fuzz(&workspace, &arguments),
     });
     match result {

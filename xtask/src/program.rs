@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A program about to be run.
@@ -85,6 +86,15 @@ impl Program {
         let output = self.command.output().with_context(|| format!("run {}", self.shown))?;
         let text = [output.stdout, output.stderr].concat();
         Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Starts it and does not wait. What it prints goes to the log. It stays in this program's process group, so that
+    /// Ctrl-C ends both.
+    pub(crate) fn start(mut self, log: &Path) -> Result<Child> {
+        let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
+        let copy = file.try_clone().with_context(|| format!("write {}", log.display()))?;
+        self.command.stdin(Stdio::null()).stdout(file).stderr(copy);
+        self.command.spawn().with_context(|| format!("start {}", self.shown))
     }
 
     /// Whether it can be run at all and ends well. Quiet.

@@ -1,0 +1,146 @@
+//! A server started here, whoever wrote it: until it answers, what it uses, and until all of it is gone.
+
+mod http;
+mod processes;
+
+use crate::program::{Program, seconds};
+use anyhow::{Context, Result, bail};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+pub(crate) use processes::{Memory, load_average};
+
+/// Where a server listens, on 127.0.0.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) http: u16,
+    pub(crate) grpc: u16,
+    pub(crate) metrics: u16,
+}
+
+impl Ports {
+    /// Three that nobody uses at the moment.
+    pub(crate) fn free() -> Result<Ports> {
+        let listen = || TcpListener::bind(("127.0.0.1", 0)).context("find a free port");
+        // All three are held until all are known, so that they differ.
+        let [http, grpc, metrics] = [listen()?, listen()?, listen()?];
+        let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+        let ports = (port(&http), port(&grpc), port(&metrics));
+        let (Ok(http), Ok(grpc), Ok(metrics)) = ports else { bail!("find a free port") };
+        Ok(Ports { http, grpc, metrics })
+    }
+}
+
+/// What is sent to a server and what in its answer shows that it understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) path: String,
+    pub(crate) body: String,
+    pub(crate) answer_has: String,
+}
+
+impl Question {
+    /// Whether a server answers it well.
+    fn is_answered(&self, port: u16) -> Result<()> {
+        let (status, body) = http::post(port, &self.path, &self.body)?;
+        if status != 200 {
+            bail!("expect 200, got {status}: {}", body.chars().take(300).collect::<String>());
+        }
+        if !body.contains(&self.answer_has) {
+            bail!("find {} in the answer {}", self.answer_has, body.chars().take(300).collect::<String>());
+        }
+        Ok(())
+    }
+}
+
+/// A server that runs. It is stopped when this goes out of scope.
+#[derive(Debug)]
+pub(crate) struct Server {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    started: Instant,
+    pub(crate) ports: Ports,
+}
+
+impl Server {
+    /// Starts it; what it says goes to `NAME.log` in the folder.
+    pub(crate) fn start(name: &str, program: Program, ports: Ports, folder: &Path) -> Result<Server> {
+        let log = folder.join(format!("{}.log", name.replace([' ', ',', '/'], "-")));
+        let started = Instant::now();
+        let child = program.start(&log)?;
+        Ok(Server { name: name.to_owned(), child, log, started, ports })
+    }
+
+    /// How long it took from the start to the first good answer.
+    pub(crate) fn wait(&mut self, question: &Question, limit: Duration) -> Result<Duration> {
+        loop {
+            let answered = question.is_answered(self.ports.http);
+            let took = self.started.elapsed();
+            let Err(why) = answered else { return Ok(took) };
+            if let Some(status) = self.child.try_wait().context("look after a server")? {
+                bail!("start {}: it ended with {status}; it said:\n{}", self.name, self.last_words());
+            }
+            if took > limit {
+                let limit = seconds(limit);
+                bail!("get an answer from {} in {limit}: {why:#}; it said:\n{}", self.name, self.last_words());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether it still answers.
+    pub(crate) fn ask(&self, question: &Question) -> Result<()> {
+        question.is_answered(self.ports.http).with_context(|| format!("ask {}", self.name))
+    }
+
+    /// Processor time it has used, with all its children.
+    pub(crate) fn processor_time(&self) -> Duration {
+        processes::tree(self.child.id()).iter().filter_map(processes::processor_time).sum()
+    }
+
+    /// Memory it holds, with all its children.
+    pub(crate) fn memory(&self) -> Memory {
+        processes::tree(self.child.id()).iter().map(processes::memory).sum()
+    }
+
+    /// Asks it to end, waits, and ends by force what is left of it.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return Ok(());
+        }
+        let tree = processes::tree(self.child.id());
+        processes::signal("TERM", &tree[..1]);
+        let deadline = Instant::now() + Duration::from_secs(15);
+        let mut waiting = true;
+        while waiting && Instant::now() < deadline {
+            waiting = self.child.try_wait().context("look after a server")?.is_none();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Children may outlive their parent, and the parent may not listen.
+        let left: Vec<_> = tree.into_iter().filter(processes::is_alive).collect();
+        processes::signal("KILL", &left);
+        self.child.wait().with_context(|| format!("stop {}", self.name)).map(drop)
+    }
+
+    fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("  could not stop {}: {error:#}", self.name);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Serving against the peers: `cargo xtask bench serving`. Kept in `docs/benchmarks/serving.json`, told in
+//! `docs/benchmarks/serving.md`.
+//!
+//! Three measurements. *Echo*: how fast each server answers a model that does nothing, with 8 connections. *Steady*:
+//! how long requests take at the rate at which Triton is full. *Overload*: how many requests of `magika` are answered
+//! in time when more come than can be answered.
+//!
+//! Only ratios within one round mean anything on a machine that others use too: in each round every contender has its
+//! turn, is started, measured and stopped, and none runs while another is measured. The JSON is saved after every
+//! turn, and what it holds for the same settings is not measured again.
+
+mod contenders;
+mod wrk;
+mod load;
+mod results;
+mod page;
+
+use crate::machine::Machine;
+use crate::peers::{self, Peer};
+use crate::program::seconds;
+use crate::server::{Ports, Question, Server, load_average};
+use crate::setup;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, ensure};
+use contenders::Contender;
+use results::{EchoSample, OverloadSample, Results, SteadySample};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub(crate) use contenders::{echo_question, serve_weft};
+
+/// Measure weft against Triton, MLServer, KServe, Ray Serve, BentoML and LitServe.
+///
+/// Sets up the peers under target/peers, then in turns: requests a second, latency, processor time, memory and start of
+/// an echo model, and goodput of magika at 0.8 to 3 times capacity. Writes docs/benchmarks/serving.json and serving.md.
+/// Takes about half an hour with what is set by default; goes on where it was stopped. Leave the machine alone
+/// meanwhile. After a change to weft, say --redo weft.
+///
+/// Example: cargo xtask bench serving --quick --only triton
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Arguments {
+    /// One short round; written to target/serving/quick.{json,md} and not to docs/.
+    #[arg(long)]
+    quick: bool,
+    /// How often each contender has its turn. [default: 5, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: Option<u64>,
+    /// Only contenders with this in their name, like weft or triton; the others keep what they have.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only this measurement.
+    #[arg(long, value_name = "WHAT")]
+    measure: Option<Measure>,
+    /// Forget what contenders with this in their name reached, and measure them again.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    redo: Vec<String>,
+    /// Forget all earlier results and start over.
+    #[arg(long)]
+    fresh: bool,
+    /// Write the page from the results that are there, without measuring.
+    #[arg(long)]
+    page_only: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Measure {
+    Echo,
+    Steady,
+    Overload,
+}
+
+/// Offered load over capacity, and whether a queue without limits can survive it.
+const TIMES_CAPACITY: [f64; 4] = [0.8, 1.0, 1.5, 3.0];
+/// The objective of every model here.
+const OBJECTIVE: &str = "100ms";
+/// Ray starts half a dozen processes.
+const START_LIMIT: Duration = Duration::from_secs(90);
+
+/// How long things are measured.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    rounds: u64,
+    warmup: Duration,
+    echo: Duration,
+    load: Duration,
+}
+
+/// What all turns need.
+struct Bench<'a> {
+    workspace: &'a Workspace,
+    arguments: &'a Arguments,
+    settings: Settings,
+    results: Results,
+    json: PathBuf,
+    folder: PathBuf,
+}
+
+pub(crate) fn serving(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    let folder = workspace.output("serving")?;
+    let (json, page) = if arguments.quick {
+        (folder.join("quick.json"), folder.join("quick.md"))
+    } else {
+        let documents = workspace.root.join("docs/benchmarks");
+        (documents.join("serving.json"), documents.join("serving.md"))
+    };
+    let mut results = if arguments.fresh { Results::default() } else { Results::load(&json)? };
+    results.forget(&arguments.redo);
+    let length = |usual, quick| Duration::from_secs(if arguments.quick { quick } else { usual });
+    let settings = Settings {
+        rounds: arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 5 }),
+        warmup: length(2, 1),
+        echo: length(6, 2),
+        load: length(10, 4),
+    };
+    let mut bench = Bench { workspace, arguments, settings, results, json, folder };
+    if !arguments.page_only {
+        bench.measure()?;
+    }
+    std::fs::write(&page, page::page(&bench.results)).with_context(|| format!("write {}", page.display()))?;
+    eprintln!("wrote {} and {}", workspace.relative(&bench.json), workspace.relative(&page));
+    Ok(())
+}
+
+impl Bench<'_> {
+    fn measure(&mut self) -> Result<()> {
+        peers::wrk()?;
+        let contenders = self.contenders()?;
+        ensure!(!contenders.is_empty(), "find contenders named {}", self.arguments.only.join(" or "));
+        self.results.machine = Some(Machine::here());
+        self.results.command = format!("cargo xtask bench serving --rounds {}", self.settings.rounds);
+        self.results.weft = self.workspace.weft(["--version"]).read().unwrap_or_default().trim().to_owned();
+        let start = Instant::now();
+        for round in 1..=self.settings.rounds {
+            eprintln!("\n== round {round} of {}, {} so far", self.settings.rounds, seconds(start.elapsed()));
+            if self.wanted(Measure::Echo) {
+                for contender in contenders.iter().filter(|contender| contender.serves_echo()) {
+                    self.turn(contender, |bench| bench.echo(contender, round));
+                }
+            }
+            if self.wanted(Measure::Steady) && self.can_load() {
+                for contender in contenders.iter().filter(|contender| contender.is_steady()) {
+                    self.turn(contender, |bench| bench.steady(contender, round));
+                }
+            }
+            if self.wanted(Measure::Overload) && self.can_load() {
+                self.overload(&contenders, round)?;
+            }
+        }
+        self.save()
+    }
+
+    fn wanted(&self, measure: Measure) -> bool {
+        self.arguments.measure.is_none_or(|only| only == measure)
+    }
+
+    /// Whether `weft load` is there, which all but the first measurement need.
+    fn can_load(&self) -> bool {
+        let there = self.workspace.weft(["load", "--help"]).works();
+        if !there {
+            eprintln!("\n  **** THERE IS NO `weft load`: STEADY AND OVERLOAD ARE LEFT OUT ****\n");
+        }
+        there
+    }
+
+    /// Those who can be set up, of those asked for.
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        let mut found = Vec::new();
+        for contender in Contender::all() {
+            let name = contender.name();
+            let asked = |only: &Vec<String>| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()));
+            if !asked(&self.arguments.only) {
+                continue;
+            }
+            let ready = match &contender {
+                Contender::Peer(peer) => peer.set_up(self.workspace),
+                Contender::Triton(_) => Peer::Triton.set_up(self.workspace),
+                _ if found.iter().any(Contender::is_ours) => Ok(()),
+                _ => self.build_weft(),
+            };
+            match ready {
+                Ok(()) => found.push(contender),
+                Err(error) => peers::say_missing(&name, &error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn build_weft(&self) -> Result<()> {
+        setup::build_weft(self.workspace)?;
+        ensure!(self.workspace.weft(["up", "--help"]).works(), "run weft up: there is no such command");
+        Ok(())
+    }
+
+    /// One contender's turn. One that fails is named and does not end the others.
+    fn turn(&mut self, contender: &Contender, action: impl FnOnce(&mut Self) -> Result<()>) {
+        if let Err(error) = action(self) {
+            eprintln!("\n  **** {} FAILED AND IS LEFT OUT THIS TIME: {error:#} ****\n", contender.name());
+        }
+    }
+
+    fn start(&self, contender: &Contender, question: &Question) -> Result<(Server, Duration)> {
+        let ports = Ports::free()?;
+        let program = contender.program(self.workspace, &ports)?;
+        let mut server = Server::start(&contender.name(), program, ports, &self.folder)?;
+        let took = server.wait(question, START_LIMIT)?;
+        Ok((server, took))
+    }
+
+    fn echo(&mut self, contender: &Contender, round: u64) -> Result<()> {
+        let settings = format!("wrk, {} connections, {} s", wrk::CONNECTIONS, self.settings.echo.as_secs());
+        let name = contender.name();
+        if self.results.echo_of(&name, contender.title(), &settings).rounds.iter().any(|old| old.round == round) {
+            return Ok(());
+        }
+        let question = contender.question();
+        let load = load_average();
+        let (server, took) = self.start(contender, &question)?;
+        // Idle, but awake: after its first answer and a moment to settle.
+        std::thread::sleep(Duration::from_secs(1));
+        let memory = server.memory();
+        wrk::run(&self.folder, &name, server.ports.http, &question, self.settings.warmup)?;
+        let before = server.processor_time();
+        let measured = wrk::run(&self.folder, &name, server.ports.http, &question, self.settings.echo)?;
+        let used = server.processor_time().saturating_sub(before);
+        server.ask(&question)?;
+        server.stop()?;
+        ensure!(measured.requests > 0, "get answers from {name}: there was none");
+        let sample = EchoSample {
+            round,
+            requests_per_second: measured.requests as f64 / measured.seconds,
+            p50_ms: measured.p50_ms,
+            p99_ms: measured.p99_ms,
+            cpu_ms_per_request: used.as_secs_f64() * 1e3 / measured.requests as f64,
+            memory_mb: memory.proportional as f64 / 1e6,
+            resident_mb: memory.resident as f64 / 1e6,
+            start_s: took.as_secs_f64(),
+            failed: measured.failed,
+            load,
+        };
+        eprintln!(
+            "  {name:<14} {:>7.0} requests/s, p50 {:.2} ms, p99 {:.2} ms, CPU {:.3} ms, {:.0} MB, start {:.2} s",
+            sample.requests_per_second,
+            sample.p50_ms,
+            sample.p99_ms,
+            sample.cpu_ms_per_request,
+            sample.memory_mb,
+            sample.start_s
+        );
+        self.results.echo_of(&name, contender.title(), &settings).rounds.push(sample);
+        self.save()
+    }
+
+    /// The echo model at the rate that Triton reached in this round.
+    fn steady(&mut self, contender: &Contender, round: u64) -> Result<()> {
+        let name = contender.name();
+        let settings = format!("Poisson at Triton's rate, {} s", self.settings.load.as_secs());
+        let rate = self.results.echo_rate("triton", round).context("know Triton's rate: measure it first")?;
+        if self.results.steady_of(&name, contender.title(), &settings).rounds.iter().any(|old| old.round == round) {
+            return Ok(());
+        }
+        let question = contender.question();
+        let (server, _) = self.start(contender, &question)?;
+        wrk::run(&self.folder, &name, server.ports.http, &question, self.settings.warmup)?;
+        let measured = load::run(self.workspace, server.ports.http, "echo", rate, self.settings.load)?;
+        server.stop()?;
+        let sample = SteadySample { round, rate, good_rps: measured.good_rps, p99_ms: measured.p99_ms };
+        eprintln!("  {name:<14} at {rate:.0} requests/s: good {:.0}, p99 {:?} ms", sample.good_rps, sample.p99_ms);
+        self.results.steady_of(&name, contender.title(), &settings).rounds.push(sample);
+        self.save()
+    }
+
+    fn overload(&mut self, contenders: &[Contender], round: u64) -> Result<()> {
+        let taking_part: Vec<&Contender> = contenders.iter().filter(|contender| contender.serves_magika()).collect();
+        let Some(first) = taking_part.iter().find(|contender| matches!(contender, Contender::Triton(_))) else {
+            eprintln!("  overload needs Triton, whose capacity the rates are multiples of");
+            return Ok(());
+        };
+        let capacity = match self.results.capacity(round) {
+            Some(capacity) => capacity,
+            None => self.capacity(first)?,
+        };
+        eprintln!("  capacity of Triton with magika: {capacity:.1} requests/s");
+        for times in TIMES_CAPACITY {
+            for contender in &taking_part {
+                self.turn(contender, |bench| bench.overloaded(contender, round, capacity, times));
+            }
+        }
+        Ok(())
+    }
+
+    /// What Triton with its defaults answers when 8 connections always wait for it.
+    fn capacity(&self, contender: &Contender) -> Result<f64> {
+        let question = contender.question();
+        let (server, _) = self.start(contender, &question)?;
+        wrk::run(&self.folder, "capacity", server.ports.http, &question, self.settings.warmup)?;
+        let measured = wrk::run(&self.folder, "capacity", server.ports.http, &question, self.settings.echo)?;
+        server.stop()?;
+        Ok(measured.requests as f64 / measured.seconds)
+    }
+
+    fn overloaded(&mut self, contender: &Contender, round: u64, capacity: f64, times: f64) -> Result<()> {
+        let name = contender.name();
+        let settings = format!("Poisson, objective {OBJECTIVE}, {} s", self.settings.load.as_secs());
+        let kept = self.results.overload_of(&name, contender.title(), &settings);
+        if kept.rounds.iter().any(|old| old.round == round && old.times_capacity == times) {
+            return Ok(());
+        }
+        let question = contender.question();
+        let (server, _) = self.start(contender, &question)?;
+        let measured = load::run(self.workspace, server.ports.http, "magika", capacity * times, self.settings.load)?;
+        server.stop()?;
+        let good_rps = measured.good_rps;
+        let sample = OverloadSample { round, capacity, times_capacity: times, good_rps, load: load_average() };
+        eprintln!("  {name:<34} at {times} times capacity: {good_rps:.1} good a second");
+        self.results.overload_of(&name, contender.title(), &settings).rounds.push(sample);
+        self.save()
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let names: Vec<String> = Contender::all().iter().map(Contender::name).collect();
+        self.results.keep_order(&names);
+        self.results.save(Path::new(&self.json))
+    }
+}

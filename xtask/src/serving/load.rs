@@ -1,0 +1,53 @@
+//! `weft load`: requests that come when they come, whether or not earlier ones were answered.
+
+use super::OBJECTIVE;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What it counted.
+#[derive(Debug, PartialEq)]
+pub(super) struct Measured {
+    /// Requests a second that were answered within the objective.
+    pub(super) good_rps: f64,
+    /// Of those that were answered.
+    pub(super) p99_ms: Option<f64>,
+}
+
+/// Sends one model requests at this rate.
+pub(super) fn run(workspace: &Workspace, port: u16, model: &str, rate: f64, length: Duration) -> Result<Measured> {
+    let (url, rate) = (format!("http://127.0.0.1:{port}"), format!("{rate:.2}"));
+    let length = format!("{}s", length.as_secs());
+    let arguments = ["load", "--url", &url, "--model", model, "--rate", &rate, "--arrivals", "poisson"];
+    let arguments = arguments.into_iter().chain(["--duration", &length, "--slo", OBJECTIVE, "--json"]);
+    parse(&workspace.weft(arguments).read()?)
+}
+
+fn parse(printed: &str) -> Result<Measured> {
+    let value: Value = serde_json::from_str(printed).context("read what weft load printed")?;
+    let good_rps = find(&value, "good_rps").context("find good_rps in what weft load printed")?;
+    Ok(Measured { good_rps, p99_ms: find(&value, "p99_ms") })
+}
+
+/// The first number with this name, the outermost before those inside.
+fn find(value: &Value, name: &str) -> Option<f64> {
+    let inside: Vec<&Value> = match value {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    value.get(name).and_then(Value::as_f64).or_else(|| inside.into_iter().find_map(|value| find(value, name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_all_models_come_before_those_of_one() {
+        let printed = r#"{"models":[{"good_rps":1.0}],"latency":{"p99_ms":7.5},"good_rps":3}"#;
+        assert_eq!(parse(printed).unwrap(), Measured { good_rps: 3.0, p99_ms: Some(7.5) });
+        assert!(parse("{}").is_err());
+    }
+}
