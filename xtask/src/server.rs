@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-pub(crate) use processes::{Memory, load_average};
+pub(crate) use processes::{MachineTime, Memory};
 
 /// Where a server listens, on 127.0.0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

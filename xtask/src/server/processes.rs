@@ -36,6 +36,8 @@ struct Stat {
     /// In ticks, of which Linux shows 100 a second on every machine.
     user: u64,
     system: u64,
+    /// Of children that ended and were waited for.
+    children: u64,
     started: u64,
 }
 
@@ -82,10 +84,43 @@ pub(super) fn signal(name: &str, processes: &[Process]) {
     }
 }
 
-/// Processes that wanted to run over the last minute, on average; 0 when it cannot be known.
-pub(crate) fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+/// Processor time of the whole machine, and of the programs that this one ran to their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MachineTime {
+    busy: Duration,
+    all: Duration,
+    own: Duration,
+}
+
+impl MachineTime {
+    pub(crate) fn now() -> MachineTime {
+        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let own = std::fs::read_to_string("/proc/self/stat").ok().and_then(|text| parse(&text));
+        let ticks = |count: u64| TICK * u32::try_from(count).unwrap_or(u32::MAX);
+        let (busy, all) = machine(&text).unwrap_or_default();
+        let own = own.map_or(0, |stat| stat.user + stat.system + stat.children);
+        MachineTime { busy: ticks(busy), all: ticks(all), own: ticks(own) }
+    }
+
+    /// The part of the machine that others used since then, when a server used `server`.
+    pub(crate) fn others_since(self, start: MachineTime, server: Duration) -> f64 {
+        let others = self
+            .busy
+            .saturating_sub(start.busy)
+            .saturating_sub(self.own.saturating_sub(start.own))
+            .saturating_sub(server);
+        others.as_secs_f64() / self.all.saturating_sub(start.all).max(TICK).as_secs_f64()
+    }
+}
+
+/// Ticks in which the machine's cores worked, and all ticks.
+fn machine(text: &str) -> Option<(u64, u64)> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    // User, nice, system, idle, waiting for a disk, interrupts, soft interrupts, stolen; then what user has already.
+    let ticks: Vec<u64> = line.split_whitespace().take(8).filter_map(|tick| tick.parse().ok()).collect();
+    let all = ticks.iter().sum();
+    let idle = ticks.get(3)? + ticks.get(4)?;
+    Some((all - idle, all))
 }
 
 fn stat(number: u32) -> Option<Stat> {
@@ -101,6 +136,7 @@ fn parse(text: &str) -> Option<Stat> {
         parent: u32::try_from(number(1)?).ok()?,
         user: number(11)?,
         system: number(12)?,
+        children: number(13)? + number(14)?,
         started: number(19)?,
     })
 }
@@ -111,9 +147,19 @@ mod tests {
 
     #[test]
     fn a_name_may_have_brackets_and_spaces() {
-        let text = "12 (a) b) S 7 12 12 0 -1 0 0 0 0 0 31 4 0 0 20 0 1 0 5555 0 0";
-        assert_eq!(parse(text), Some(Stat { state: 'S', parent: 7, user: 31, system: 4, started: 5555 }));
+        let text = "12 (a) b) S 7 12 12 0 -1 0 0 0 0 0 31 4 2 1 20 0 1 0 5555 0 0";
+        assert_eq!(parse(text), Some(Stat { state: 'S', parent: 7, user: 31, system: 4, children: 3, started: 5555 }));
         assert_eq!(parse("12 (a"), None);
+    }
+
+    #[test]
+    fn what_is_neither_the_servers_nor_ours_is_others() {
+        assert_eq!(machine("cpu  10 0 20 60 10 0 0 0 5 5\ncpu0 1"), Some((30, 100)));
+        let [zero, second] = [Duration::ZERO, Duration::from_secs(1)];
+        let start = MachineTime { busy: second, all: second * 10, own: zero };
+        let end = MachineTime { busy: second * 9, all: second * 20, own: second * 2 };
+        assert_eq!(end.others_since(start, second * 5), 0.1);
+        assert_eq!(end.others_since(start, second * 7), 0.0);
     }
 
     #[test]

@@ -143,7 +143,7 @@ pub(crate) fn echo_question() -> Question {
 /// A file's first and last bytes, made up, to `magika`.
 fn magika_question() -> Question {
     // Any bytes will do; the time does not depend on them. 256 stands for none.
-    let bytes: Vec<String> = (0..2048u32).map(|index| (index * 2_654_435 % 257).to_string()).collect();
+    let bytes: Vec<String> = (0..2048u64).map(|index| (index * 2_654_435 % 257).to_string()).collect();
     let body = format!(
         "{{\"inputs\":[{{\"name\":\"bytes\",\"shape\":[1,2048],\"datatype\":\"INT32\",\"data\":[{}]}}]}}",
         bytes.join(",")

@@ -1,7 +1,7 @@
 //! The page: tables of what was measured. Every number on it comes from the results.
 
-use super::TIMES_CAPACITY;
 use super::results::{EchoSample, OverloadSample, Results, Rounds, Spread};
+use super::{DISTURBED, TIMES_CAPACITY};
 use std::fmt::Write;
 
 const TRITON: &str = "triton";
@@ -29,9 +29,14 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
     if let Some(machine) = &results.machine {
         writeln!(out, "- Machine: {machine}, shared by server and load generator")?;
     }
-    let loads = results.echo.iter().flat_map(|result| &result.rounds).map(|sample| sample.load);
-    if let Some(Spread { median, least, most }) = Spread::of(loads) {
-        writeln!(out, "- Load average of the machine before a turn: {median:.1} [{least:.1}, {most:.1}]")?;
+    let of_echo = results.echo.iter().flat_map(|result| &result.rounds).map(|sample| sample.others);
+    let of_overload = results.overload.iter().flat_map(|result| &result.rounds).map(|sample| sample.others);
+    if let Some(others) = Spread::of(of_echo.chain(of_overload).map(|part| part * 100.0)) {
+        writeln!(out, "- Percent of the machine that others used during a turn: {}", text(Some(others), 0))?;
+        let limit = DISTURBED * 100.0;
+        if others.most > limit {
+            writeln!(out, "- **Disturbed**: some turns stand although others used more than {limit:.0}% meanwhile")?;
+        }
     }
     echo(results, out)?;
     steady(results, out)?;
@@ -152,7 +157,7 @@ mod tests {
     use super::*;
 
     fn sample(round: u64, times_capacity: f64, good_rps: f64) -> OverloadSample {
-        OverloadSample { round, capacity: 10.0, times_capacity, good_rps, load: 0.0 }
+        OverloadSample { round, capacity: 10.0, times_capacity, good_rps, others: 0.0 }
     }
 
     #[test]

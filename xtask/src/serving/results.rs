@@ -43,8 +43,8 @@ pub(super) struct EchoSample {
     /// From the start to the first answer.
     pub(super) start_s: f64,
     pub(super) failed: u64,
-    /// Load average of the machine before.
-    pub(super) load: f64,
+    /// The part of the machine that others used meanwhile.
+    pub(super) others: f64,
 }
 
 /// One turn with the echo model at a given rate.
@@ -64,7 +64,8 @@ pub(super) struct OverloadSample {
     pub(super) capacity: f64,
     pub(super) times_capacity: f64,
     pub(super) good_rps: f64,
-    pub(super) load: f64,
+    /// The part of the machine that others used meanwhile.
+    pub(super) others: f64,
 }
 
 /// The median of several turns, with the lowest and the highest.
