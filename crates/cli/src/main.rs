@@ -11,6 +11,7 @@ mod setup;
 mod admin;
 mod logging;
 mod sim;
+mod load;
 mod page;
 mod table;
 mod output;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 /// `weft up` serves models to the clients people already have: the Open Inference Protocol over HTTP and gRPC, as
 /// Triton speaks it, with batches that start as late as their deadlines allow. `weft sim` answers, before you buy or
 /// move anything, how many requests a second these GPUs can answer in time: it runs the scheduler's own code against
-/// simulated GPUs.
+/// simulated GPUs. `weft load` asks the same of a server that is running.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -39,6 +40,7 @@ Examples:
   weft deploy magika model.onnx --slo 100ms
   weft sim run examples/01-one-model/scenario.toml
   weft sim goodput examples/02-twenty-tight-models/scenario.toml --policies weft,deferred
+  weft load --model magika --rate 200 --slo 100ms
   weft help sim report";
 
 #[derive(Debug, Subcommand)]
@@ -49,6 +51,7 @@ enum Command {
     Undeploy(admin::Undeploy),
     Models(admin::Models),
     Logs(admin::Logs),
+    Load(load::Arguments),
     Sim(sim::Arguments),
     /// Run a worker; `weft up` starts these.
     #[command(hide = true)]
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Undeploy(arguments) => arguments.main(),
         Command::Models(arguments) => arguments.main(),
         Command::Logs(arguments) => arguments.main(),
+        Command::Load(arguments) => load::main(&arguments),
         Command::Sim(arguments) => sim::main(arguments),
         Command::Worker(arguments) => arguments.main(),
     };

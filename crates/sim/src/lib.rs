@@ -22,8 +22,10 @@ pub use policy::journal::Replayed;
 pub use policy::policies::NAMES as POLICIES;
 pub use report::{Causes, ModelReport, Percentiles, Report};
 pub use run::run;
-pub use scenario::{Failure, GpuGroup, ModelSpec, RATES, ReadFile, Scenario, ScenarioError, effective, parse};
-pub use workload::Spacing;
+pub use scenario::{
+    Failure, GpuGroup, ModelSpec, RATES, ReadFile, Scenario, ScenarioError, Trace, TraceFormat, effective, parse, trace,
+};
+pub use workload::{Arrivals, Spacing};
 
 /// Feeds the journal of a live scheduler to a fresh dispatcher and compares every decision. An error names the line.
 pub fn replay(journal: &str, policy: &str) -> Result<Replayed, String> {

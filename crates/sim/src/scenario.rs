@@ -11,6 +11,7 @@ mod effective;
 pub use effective::effective;
 pub use file::{RATES, parse};
 pub use source::{ReadFile, ScenarioError};
+pub use trace::{Trace, TraceFormat, trace};
 
 use crate::workload::Spacing;
 use policy::{GpuId, GpuType, LatencyTable, Model, Network, Span};

@@ -47,9 +47,9 @@ pub enum Spacing {
     },
 }
 
-/// One model's arrivals.
+/// One model's arrivals, in the simulator and in `weft load` alike.
 #[derive(Debug)]
-pub(crate) struct Arrivals {
+pub struct Arrivals {
     rng: Rng,
     gaps: Gaps,
 }
@@ -64,8 +64,9 @@ enum Gaps {
 }
 
 impl Arrivals {
-    /// Arrivals at `rate` a second on average. For a trace, `rate` scales the model's row.
-    pub(crate) fn new(spacing: &Spacing, model: usize, rate: f64, seed: u64) -> Arrivals {
+    /// Arrivals at `rate` a second on average, of the model with this number. For a trace, `rate` scales the
+    /// model's row. A shape is above zero, and a trace has a row with a weight above zero.
+    pub fn new(spacing: &Spacing, model: usize, rate: f64, seed: u64) -> Arrivals {
         let gaps = match spacing {
             // Rarer than once in all the time there is.
             _ if rate * (u64::MAX as f64 / 1e9) < 1.0 => Gaps::None,
@@ -86,7 +87,7 @@ impl Arrivals {
     }
 
     /// The first arrival. Equal gaps start at a random point, so that models do not march in step.
-    pub(crate) fn first(&mut self) -> Time {
+    pub fn first(&mut self) -> Time {
         match self.gaps {
             Gaps::Constant { gap } => Time::from_nanos((gap * rand::RngExt::random::<f64>(&mut self.rng)) as u64),
             _ => self.after(Time::ZERO),
@@ -94,7 +95,7 @@ impl Arrivals {
     }
 
     /// The next arrival after one at `now`.
-    pub(crate) fn after(&mut self, now: Time) -> Time {
+    pub fn after(&mut self, now: Time) -> Time {
         let gap = match &self.gaps {
             Gaps::None => return Time::NEVER,
             Gaps::Exponential { mean } => mean * <Exp1 as Distribution<f64>>::sample(&Exp1, &mut self.rng),

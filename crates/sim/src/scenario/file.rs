@@ -4,7 +4,7 @@
 //! Reads no files itself; those that the scenario names come through a function.
 
 use super::source::{ReadFile, Reader, ScenarioError, Source, unknown};
-use super::syntax::{self, ArrivalKind, Length, Popularity, Table, TraceFormat};
+use super::syntax::{self, ArrivalKind, Length, Popularity, Table};
 use super::trace::{self, Trace};
 use super::{Failure, GPUS_MAX, GpuGroup, LONGEST, ModelSpec, Scenario, models, normalise, workload_file};
 use crate::workload::Spacing;
@@ -204,10 +204,7 @@ fn arrivals(
             let speedup = speedup.as_ref().map_or(Ok(1.0), |speedup| source.within("speedup", speedup, 0.001..=1e5))?;
             let text = reader.open(path.span(), path.get_ref())?;
             let source = Source { file: path.get_ref(), text: &text };
-            let trace = match format {
-                TraceFormat::Azure => trace::azure(&source, speedup, models)?,
-                TraceFormat::PerSecond => trace::per_second(&source, speedup)?,
-            };
+            let trace = trace::read(&source, *format, speedup, models)?;
             Ok((trace.spacing.clone(), Some(trace)))
         }
         (None, None, Some(slot), Some(rows)) if speedup.is_none() => {

@@ -2,6 +2,7 @@
 //! stand together, is decided by the modules that use them.
 
 use super::source::{ScenarioError, Source, unknown};
+use super::trace::TraceFormat;
 use policy::Span;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -109,13 +110,6 @@ pub(super) enum ArrivalKind {
     Gamma,
     Constant,
     Trace,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum TraceFormat {
-    Azure,
-    PerSecond,
 }
 
 #[derive(Debug, Deserialize)]

@@ -11,22 +11,47 @@ use super::normalise;
 use super::source::{ScenarioError, Source};
 use crate::workload::Spacing;
 use policy::Span;
+use serde::Deserialize;
 
 /// Rows of a model and slots that weigh more than this are typing errors, and sums of them stay finite.
 const WEIGHT_MAX: f64 = 1e12;
 
+/// How a trace is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceFormat {
+    /// Invocations by function and minute, as in the Azure Functions traces.
+    Azure,
+    /// One rate per line, a second each.
+    PerSecond,
+}
+
 /// What a trace says about the traffic.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Trace {
-    pub(super) spacing: Spacing,
+pub struct Trace {
+    /// The rate slot by slot, relative to its average.
+    pub spacing: Spacing,
     /// Requests a second over all models, on average.
-    pub(super) rate: f64,
+    pub rate: f64,
     /// Each model's part of all requests, where the trace says so.
-    pub(super) shares: Option<Vec<f64>>,
+    pub shares: Option<Vec<f64>>,
+}
+
+/// Reads a trace for so many models, at the speed it was recorded at. `path` is for messages.
+pub fn trace(path: &str, text: &str, format: TraceFormat, models: usize) -> Result<Trace, ScenarioError> {
+    read(&Source { file: path, text }, format, 1.0, models)
+}
+
+/// Reads a trace, `speedup` times as fast as it was recorded.
+pub(super) fn read(source: &Source, format: TraceFormat, speedup: f64, models: usize) -> Result<Trace, ScenarioError> {
+    match format {
+        TraceFormat::Azure => azure(source, speedup, models),
+        TraceFormat::PerSecond => per_second(source, speedup),
+    }
 }
 
 /// Reads invocations by function and minute, `speedup` times as fast as they were recorded.
-pub(super) fn azure(source: &Source, speedup: f64, models: usize) -> Result<Trace, ScenarioError> {
+fn azure(source: &Source, speedup: f64, models: usize) -> Result<Trace, ScenarioError> {
     const HEADER: &str = "expected a header \"HashOwner,HashApp,HashFunction,Trigger,\" and then a column per minute";
     let header = source.text.lines().next().unwrap_or_default().trim();
     let columns = header.strip_prefix("HashOwner,HashApp,HashFunction,Trigger,");
@@ -66,7 +91,7 @@ pub(super) fn azure(source: &Source, speedup: f64, models: usize) -> Result<Trac
 }
 
 /// Reads one rate per second, `speedup` times as fast as it was recorded.
-pub(super) fn per_second(source: &Source, speedup: f64) -> Result<Trace, ScenarioError> {
+fn per_second(source: &Source, speedup: f64) -> Result<Trace, ScenarioError> {
     let rates = source.lines().map(|(line, text)| source.number(line, "rate", text, 0.0..=WEIGHT_MAX));
     let mut row: Vec<f64> = rates.collect::<Result<_, _>>()?;
     if row.iter().all(|rate| *rate == 0.0) {
