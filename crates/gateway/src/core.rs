@@ -7,6 +7,8 @@
 //!    refuses it.
 
 use crate::check;
+use crate::settings::Settings;
+use crate::shared_memory::Regions;
 use crate::statistics::{Refused, Served, Statistics};
 use arc_swap::ArcSwap;
 use policy::Span;
@@ -44,6 +46,10 @@ pub struct Gateway {
     next: AtomicU64,
     /// When this gateway started.
     pub started: Instant,
+    /// Shared memory that clients registered.
+    pub regions: Regions,
+    /// What clients asked to be traced and logged.
+    pub settings: Settings,
 }
 
 struct Held {
@@ -119,6 +125,8 @@ impl Gateway {
             held: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
             started: Instant::now(),
+            regions: Regions::default(),
+            settings: Settings::default(),
         }
     }
 
@@ -174,6 +182,11 @@ impl Gateway {
         all.iter().map(|(key, statistics)| (key.clone(), statistics.clone())).collect()
     }
 
+    /// Whether no model is still on its way.
+    pub fn ready(&self) -> bool {
+        self.catalog.load().entries.iter().all(|entry| entry.state != State::Loading)
+    }
+
     /// Requests that were accepted and are not answered yet.
     pub fn in_flight(&self) -> usize {
         self.held.iter().map(|shard| shard.lock().expect("no panic holds this lock").len()).sum()
@@ -192,10 +205,10 @@ impl Gateway {
         let statistics = self.statistics(&entry.spec.name, entry.spec.version);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         statistics.last_ms.store(now.as_millis() as u64, Relaxed);
-        statistics.pending.fetch_add(1, Relaxed);
+        let pending = Pending::new(&statistics);
         let arrived = inference.arrived;
         let outcome = self.run(entry, inference).await;
-        statistics.pending.fetch_sub(1, Relaxed);
+        drop(pending);
         let total = Span::from_nanos(arrived.elapsed().as_nanos() as u64);
         match &outcome {
             Ok((_, outputs, rows, within)) => statistics.served(Served {
@@ -292,6 +305,22 @@ impl Gateway {
 
     fn shard(&self, request: u64) -> std::sync::MutexGuard<'_, HashMap<u64, Held>> {
         self.held[request as usize % SHARDS].lock().expect("no panic holds this lock")
+    }
+}
+
+/// One request counted as pending, until it is answered or its client goes away.
+struct Pending<'a>(&'a Statistics);
+
+impl<'a> Pending<'a> {
+    fn new(statistics: &'a Statistics) -> Pending<'a> {
+        statistics.pending.fetch_add(1, Relaxed);
+        Pending(statistics)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Relaxed);
     }
 }
 

@@ -10,5 +10,11 @@ pub mod check;
 pub mod statistics;
 pub mod admin;
 pub mod remote;
+pub mod config;
+pub mod shared_memory;
+pub mod settings;
+pub mod classification;
+pub mod keys;
+pub mod grpc;
 
 pub use crate::core::{Gateway, Inference, Links, Response, ServeError};

@@ -1,0 +1,385 @@
+//! The calls of the inference service.
+
+use super::decode::Wanted;
+use super::door::Arrived;
+use super::{deadline, decode, describe, encode, status, stream};
+use crate::settings::LogValue;
+use crate::{Gateway, Inference, ServeError, config};
+use policy::Span;
+use rpc::inference::grpc_inference_service_server::GrpcInferenceService;
+use rpc::inference::*;
+use rpc::{Catalog, Entry, Order, Refusal, State};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The gateway as a service.
+#[derive(Clone)]
+pub(super) struct Service {
+    pub(super) gateway: Arc<Gateway>,
+    /// The most requests of one stream that are worked on at a time.
+    pub(super) stream_requests_max: usize,
+    /// Whether the server is about to stop.
+    pub(super) draining: watch::Receiver<bool>,
+}
+
+/// What the headers of a call say.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    /// When the request at hand came.
+    pub(super) arrived: Instant,
+    /// When the call began.
+    pub(super) began: Instant,
+    /// How long after that its client gives up.
+    pub(super) gives_up: Option<Span>,
+    /// Whether an error is to end the stream.
+    pub(super) errors_end_stream: bool,
+}
+
+impl Call {
+    fn of<T>(request: &Request<T>) -> Call {
+        let began = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
+        let asked = request.metadata().get("triton_grpc_error");
+        Call {
+            arrived: began,
+            began,
+            gives_up: deadline::of(request.metadata()),
+            errors_end_stream: asked.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")),
+        }
+    }
+
+    /// How long the request at hand may take before its client gives up.
+    fn left(&self) -> Option<Span> {
+        let passed = self.arrived.saturating_duration_since(self.began).as_nanos();
+        Some(self.gives_up? - Span::from_nanos(u64::try_from(passed).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Service {
+    /// Runs one request to its end.
+    pub(super) async fn infer(&self, call: Call, mut request: ModelInferRequest) -> Result<ModelInferResponse, Status> {
+        let catalog = self.gateway.catalog();
+        let entry = catalog.find(&request.model_name, version(&request.model_version));
+        let entry = entry.map_err(|error| status::not_found(&error))?;
+        let invalid = |problem: String| Status::invalid_argument(format!("model `{}`: {problem}", entry.spec.name));
+        let asked = decode::asked(&request).map_err(invalid)?;
+        let inputs = decode::inputs(&mut request, &self.gateway.regions).map_err(invalid)?;
+        let within = asked.timeout.unwrap_or(entry.spec.slo);
+        let own_limit = call.left().filter(|left| *left < within);
+        let inference = Inference {
+            model: request.model_name,
+            version: version(&request.model_version).map(str::to_string),
+            inputs,
+            outputs: asked.outputs.iter().map(|output| output.name.clone()).collect(),
+            timeout: own_limit.or(asked.timeout),
+            priority: asked.priority,
+            arrived: call.arrived,
+        };
+        let answer = self.gateway.infer(inference);
+        let response = match call.left() {
+            Some(left) => {
+                let end = call.arrived.checked_add(Duration::from_nanos(left.nanos())).unwrap_or(far_off());
+                let late = |_| Status::deadline_exceeded(format!("the client's own limit of {left} has passed"));
+                tokio::time::timeout_at(end.into(), answer).await.map_err(late)?
+            }
+            None => answer.await,
+        };
+        let response = response.map_err(|error| status::of(&error, own_limit.is_some()))?;
+        self.answer(&catalog, response, request.id, &asked.outputs)
+    }
+
+    fn answer(
+        &self,
+        catalog: &Catalog,
+        response: crate::Response,
+        id: String,
+        wanted: &[Wanted],
+    ) -> Result<ModelInferResponse, Status> {
+        let model = response.model.clone();
+        let entry = catalog.find(&model.name, Some(&model.version.to_string())).ok();
+        let max_batch = entry.and_then(|entry| entry.info.as_ref()).map_or(model.max_batch, |info| info.max_batch);
+        encode::answer(response, id, wanted, max_batch > 0, &self.gateway.regions)
+            .map_err(|problem| Status::invalid_argument(format!("model `{}`: {problem}", model.name)))
+    }
+
+    /// Does something with a version of a model.
+    fn with<T>(&self, name: &str, asked: &str, act: impl FnOnce(&Catalog, &Entry) -> T) -> Result<T, Status> {
+        let catalog = self.gateway.catalog();
+        let entry = catalog.find(name, version(asked)).map_err(|error| status::not_found(&error))?;
+        Ok(act(&catalog, entry))
+    }
+}
+
+/// Later than any answer.
+fn far_off() -> Instant {
+    Instant::now() + Duration::from_secs(365 * 86_400)
+}
+
+/// An empty version is none.
+fn version(text: &str) -> Option<&str> {
+    named(text)
+}
+
+/// An empty name stands for all.
+fn named(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Answers as the client sent: compressed or not. Clients say that they understand compression without wishing for it,
+/// and it costs more time than the network it saves.
+fn mirrored<T>(metadata: &MetadataMap, message: T) -> Response<T> {
+    let mut response = Response::new(message);
+    if metadata.get("grpc-encoding").is_none_or(|encoding| encoding == "identity") {
+        response.disable_compression();
+    }
+    response
+}
+
+fn plain<T>(message: T) -> Result<Response<T>, Status> {
+    let mut response = Response::new(message);
+    response.disable_compression();
+    Ok(response)
+}
+
+fn one_repository(name: &str) -> Result<(), Status> {
+    match name {
+        "" => Ok(()),
+        name => Err(Status::unimplemented(format!("`repository_name` is `{name}`, and there is only one repository"))),
+    }
+}
+
+const NO_CUDA: &str = "memory of a GPU cannot be shared with this server; use system shared memory";
+
+#[tonic::async_trait]
+impl GrpcInferenceService for Service {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Result<Response<ServerLiveResponse>, Status> {
+        plain(ServerLiveResponse { live: true })
+    }
+
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Result<Response<ServerReadyResponse>, Status> {
+        plain(ServerReadyResponse { ready: self.gateway.ready() && !*self.draining.borrow() })
+    }
+
+    async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Result<Response<ModelReadyResponse>, Status> {
+        let ModelReadyRequest { name, version: asked } = request.get_ref();
+        let catalog = self.gateway.catalog();
+        let ready = catalog.find(name, version(asked)).is_ok_and(|entry| entry.state == State::Ready);
+        plain(ModelReadyResponse { ready })
+    }
+
+    async fn server_metadata(
+        &self,
+        _: Request<ServerMetadataRequest>,
+    ) -> Result<Response<ServerMetadataResponse>, Status> {
+        plain(ServerMetadataResponse {
+            name: "weft".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            extensions: describe::EXTENSIONS.map(str::to_string).into(),
+        })
+    }
+
+    async fn model_metadata(
+        &self,
+        request: Request<ModelMetadataRequest>,
+    ) -> Result<Response<ModelMetadataResponse>, Status> {
+        let ModelMetadataRequest { name, version: asked } = request.get_ref();
+        let described = self.with(name, asked, |catalog, entry| {
+            let info = entry.info.as_ref()?;
+            let listed = |other: &&Entry| match version(asked) {
+                Some(_) => other.spec.version == entry.spec.version,
+                None => other.state == State::Ready || other.spec.version == entry.spec.version,
+            };
+            let versions = catalog.versions(name).iter().filter(listed).map(|entry| entry.spec.version.to_string());
+            Some(describe::metadata(entry, info, versions.collect()))
+        })?;
+        let loading = || Refusal::Unavailable(format!("model `{name}` is still being loaded"));
+        plain(described.ok_or_else(|| status::of(&ServeError::Refused(loading()), false))?)
+    }
+
+    async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {
+        let call = Call::of(&request);
+        let (metadata, _, message) = request.into_parts();
+        Ok(mirrored(&metadata, self.infer(call, message).await?))
+    }
+
+    type ModelStreamInferStream = stream::Answers;
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<ModelInferRequest>>,
+    ) -> Result<Response<stream::Answers>, Status> {
+        let call = Call::of(&request);
+        let (metadata, _, requests) = request.into_parts();
+        Ok(mirrored(&metadata, stream::run(self.clone(), call, requests)))
+    }
+
+    async fn model_config(
+        &self,
+        request: Request<ModelConfigRequest>,
+    ) -> Result<Response<ModelConfigResponse>, Status> {
+        let ModelConfigRequest { name, version } = request.get_ref();
+        let config = self.with(name, version, |_, entry| config::config(entry))?;
+        plain(ModelConfigResponse { config: Some(config) })
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<ModelStatisticsRequest>,
+    ) -> Result<Response<ModelStatisticsResponse>, Status> {
+        let ModelStatisticsRequest { name, version: asked } = request.get_ref();
+        let only = match (named(name), version(asked)) {
+            (Some(_), Some(_)) => Some(self.with(name, asked, |_, entry| entry.spec.version)?),
+            (Some(_), None) => self.with(name, asked, |_, _| None)?,
+            (None, Some(_)) => return Err(Status::invalid_argument("a version is named, and no model")),
+            (None, None) => None,
+        };
+        let catalog = self.gateway.catalog();
+        let wanted = |entry: &&Entry| {
+            named(name).is_none_or(|name| entry.spec.name == name) && only.is_none_or(|only| entry.spec.version == only)
+        };
+        let statistics = |entry: &Entry| {
+            let counters = self.gateway.statistics(&entry.spec.name, entry.spec.version);
+            describe::statistics(&entry.spec.name, entry.spec.version, &counters)
+        };
+        plain(ModelStatisticsResponse { model_stats: catalog.entries.iter().filter(wanted).map(statistics).collect() })
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<RepositoryIndexRequest>,
+    ) -> Result<Response<RepositoryIndexResponse>, Status> {
+        let RepositoryIndexRequest { repository_name, ready } = request.get_ref();
+        one_repository(repository_name)?;
+        let catalog = self.gateway.catalog();
+        let listed = |entry: &&Entry| !ready || entry.state == State::Ready;
+        plain(RepositoryIndexResponse { models: catalog.entries.iter().filter(listed).map(describe::index).collect() })
+    }
+
+    async fn repository_model_load(
+        &self,
+        request: Request<RepositoryModelLoadRequest>,
+    ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
+        let RepositoryModelLoadRequest { repository_name, model_name, parameters } = request.into_inner();
+        one_repository(&repository_name)?;
+        if let Some(parameter) = parameters.keys().next() {
+            let problem = format!("a model cannot be loaded with `{parameter}`; deploy a version of it instead");
+            return Err(Status::unimplemented(problem));
+        }
+        let order = Order::Load { name: model_name };
+        self.gateway.order(order).await.map_err(|error| status::of_order(&error))?;
+        plain(RepositoryModelLoadResponse {})
+    }
+
+    async fn repository_model_unload(
+        &self,
+        request: Request<RepositoryModelUnloadRequest>,
+    ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
+        let RepositoryModelUnloadRequest { repository_name, model_name, .. } = request.into_inner();
+        one_repository(&repository_name)?;
+        let order = Order::Unload { name: model_name };
+        self.gateway.order(order).await.map_err(|error| status::of_order(&error))?;
+        plain(RepositoryModelUnloadResponse {})
+    }
+
+    async fn system_shared_memory_status(
+        &self,
+        request: Request<SystemSharedMemoryStatusRequest>,
+    ) -> Result<Response<SystemSharedMemoryStatusResponse>, Status> {
+        let found = self.gateway.regions.status(named(&request.get_ref().name)).map_err(Status::not_found)?;
+        let status = |region: crate::shared_memory::Region| {
+            let crate::shared_memory::Region { name, key, offset, bytes } = region;
+            let name_again = name.clone();
+            (name_again, system_shared_memory_status_response::RegionStatus { name, key, offset, byte_size: bytes })
+        };
+        plain(SystemSharedMemoryStatusResponse { regions: found.into_iter().map(status).collect() })
+    }
+
+    async fn system_shared_memory_register(
+        &self,
+        request: Request<SystemSharedMemoryRegisterRequest>,
+    ) -> Result<Response<SystemSharedMemoryRegisterResponse>, Status> {
+        let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request.get_ref();
+        let regions = &self.gateway.regions;
+        let known = regions.status(Some(name)).is_ok();
+        regions.register(name, key, *offset, *byte_size).map_err(|problem| match known {
+            true => Status::already_exists(problem),
+            false => Status::invalid_argument(problem),
+        })?;
+        plain(SystemSharedMemoryRegisterResponse {})
+    }
+
+    async fn system_shared_memory_unregister(
+        &self,
+        request: Request<SystemSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
+        self.gateway.regions.unregister(named(&request.get_ref().name));
+        plain(SystemSharedMemoryUnregisterResponse {})
+    }
+
+    async fn cuda_shared_memory_status(
+        &self,
+        request: Request<CudaSharedMemoryStatusRequest>,
+    ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
+        match named(&request.get_ref().name) {
+            Some(name) => Err(Status::not_found(format!("there is no CUDA shared memory region `{name}`"))),
+            None => plain(CudaSharedMemoryStatusResponse::default()),
+        }
+    }
+
+    async fn cuda_shared_memory_register(
+        &self,
+        _: Request<CudaSharedMemoryRegisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryRegisterResponse>, Status> {
+        Err(Status::unimplemented(NO_CUDA))
+    }
+
+    async fn cuda_shared_memory_unregister(
+        &self,
+        _: Request<CudaSharedMemoryUnregisterRequest>,
+    ) -> Result<Response<CudaSharedMemoryUnregisterResponse>, Status> {
+        plain(CudaSharedMemoryUnregisterResponse {})
+    }
+
+    async fn trace_setting(
+        &self,
+        request: Request<TraceSettingRequest>,
+    ) -> Result<Response<TraceSettingResponse>, Status> {
+        let TraceSettingRequest { settings, model_name } = request.into_inner();
+        let model = named(&model_name);
+        if let Some(model) = model {
+            self.with(model, "", |_, _| ())?;
+        }
+        let change = |value: trace_setting_request::SettingValue| Some(value.value).filter(|value| !value.is_empty());
+        let changes = settings.into_iter().map(|(name, value)| (name, change(value))).collect();
+        self.gateway.settings.set_trace(model, changes).map_err(Status::invalid_argument)?;
+        let value = |(name, value)| (name, trace_setting_response::SettingValue { value });
+        plain(TraceSettingResponse { settings: self.gateway.settings.trace(model).into_iter().map(value).collect() })
+    }
+
+    async fn log_settings(
+        &self,
+        request: Request<LogSettingsRequest>,
+    ) -> Result<Response<LogSettingsResponse>, Status> {
+        use log_settings_request::setting_value::ParameterChoice as Asked;
+        use log_settings_response::setting_value::ParameterChoice as Told;
+        let change = |(name, value): (String, log_settings_request::SettingValue)| match value.parameter_choice {
+            Some(Asked::BoolParam(flag)) => Ok((name, LogValue::Flag(flag))),
+            Some(Asked::Uint32Param(number)) => Ok((name, LogValue::Number(number))),
+            Some(Asked::StringParam(text)) => Ok((name, LogValue::Text(text))),
+            None => Err(Status::invalid_argument(format!("`{name}` has no value"))),
+        };
+        let changes = request.into_inner().settings.into_iter().map(change).collect::<Result<_, _>>()?;
+        self.gateway.settings.set_log(changes).map_err(Status::invalid_argument)?;
+        let told = |(name, value): (String, LogValue)| {
+            let choice = match value {
+                LogValue::Flag(flag) => Told::BoolParam(flag),
+                LogValue::Number(number) => Told::Uint32Param(number),
+                LogValue::Text(text) => Told::StringParam(text),
+            };
+            (name, log_settings_response::SettingValue { parameter_choice: Some(choice) })
+        };
+        plain(LogSettingsResponse { settings: self.gateway.settings.log().into_iter().map(told).collect() })
+    }
+}
