@@ -120,6 +120,7 @@ fn check_trace(name: &str, values: Option<&[String]>) -> Result<(), String> {
         return match values.iter().find(|value| !LEVELS.contains(&value.as_str())) {
             Some(odd) => Err(format!("`trace_level` is `{odd}`; it can be {}", LEVELS.join(", "))),
             None if values.is_empty() => Err("`trace_level` needs a value".into()),
+            None if values.len() > LEVELS.len() => Err("`trace_level` names a level twice".into()),
             None => Ok(()),
         };
     }

@@ -15,6 +15,8 @@ use std::sync::{Arc, RwLock};
 const FOLDER: &str = "/dev/shm";
 /// The longest name of a file.
 const KEY_BYTES_MAX: usize = 255;
+/// The longest name of a region.
+const NAME_BYTES_MAX: usize = 1024;
 /// The most regions that may be registered at a time.
 const REGIONS_MAX: usize = 4096;
 /// The most that one tensor may take from a region: its bytes are copied.
@@ -59,8 +61,8 @@ impl Regions {
     /// Makes part of a shared memory object known under a name.
     pub fn register(&self, name: &str, key: &str, offset: u64, bytes: u64) -> Result<(), String> {
         let refuse = |problem: String| Err(format!("shared memory region `{name}`: {problem}"));
-        if name.is_empty() {
-            return Err("a shared memory region needs a name".into());
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(format!("a shared memory region needs a name of 1 to {NAME_BYTES_MAX} bytes"));
         }
         let file_name = key.strip_prefix('/').unwrap_or(key);
         let odd = |byte: u8| byte == b'/' || byte == 0;

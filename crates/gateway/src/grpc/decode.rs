@@ -73,6 +73,17 @@ pub(super) fn asked(request: &ModelInferRequest) -> Result<Asked, String> {
     Ok(Asked { timeout, priority, outputs })
 }
 
+/// Whether outputs can go where they are wanted, which is better said before they are computed than after.
+pub(super) fn places(outputs: &[Wanted], regions: &Regions) -> Result<(), String> {
+    for Wanted { name, form } in outputs {
+        if let Form::Memory(Place { region, offset, bytes }) = form {
+            let problem = |problem: String| format!("output `{name}`: {problem}");
+            regions.write(region, *offset, *bytes, &[]).map_err(problem)?;
+        }
+    }
+    Ok(())
+}
+
 fn wanted(output: &InferRequestedOutputTensor) -> Result<Wanted, String> {
     let name = output.name.clone();
     let problem = |problem: String| format!("output `{name}`: {problem}");

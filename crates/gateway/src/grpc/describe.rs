@@ -8,20 +8,19 @@ use rpc::inference::{InferStatistics, ModelMetadataResponse, ModelStatistics, St
 use rpc::{Entry, ModelInfo, State, TensorSpec};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What Triton's clients look for before they use an extension.
-pub(super) const EXTENSIONS: [&str; 12] = [
+/// What clients can look for before they use an extension.
+pub(super) const EXTENSIONS: [&str; 11] = [
     "classification",
-    "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
     "system_shared_memory",
-    "cuda_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",
     "trace",
+    "logging",
 ];
 
 /// A model's metadata.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
@@ -26,7 +26,7 @@ impl tonic_health::pb::health_server::Health for Health {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let service = &request.get_ref().service;
         if !SERVICES.contains(&service.as_str()) {
-            return Err(Status::not_found(format!("unknown service `{service}`")));
+            return Err(super::status::new(Code::NotFound, format!("unknown service `{service}`")));
         }
         Ok(Response::new(message(status(&self.gateway, *self.draining.borrow()))))
     }

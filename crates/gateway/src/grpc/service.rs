@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 /// The gateway as a service.
 #[derive(Clone)]
@@ -63,8 +63,9 @@ impl Service {
         let catalog = self.gateway.catalog();
         let entry = catalog.find(&request.model_name, version(&request.model_version));
         let entry = entry.map_err(|error| status::not_found(&error))?;
-        let invalid = |problem: String| Status::invalid_argument(format!("model `{}`: {problem}", entry.spec.name));
+        let invalid = |problem: String| status::invalid(format!("model `{}`: {problem}", entry.spec.name));
         let asked = decode::asked(&request).map_err(invalid)?;
+        decode::places(&asked.outputs, &self.gateway.regions).map_err(invalid)?;
         let inputs = decode::inputs(&mut request, &self.gateway.regions).map_err(invalid)?;
         let within = asked.timeout.unwrap_or(entry.spec.slo);
         let own_limit = call.left().filter(|left| *left < within);
@@ -101,7 +102,7 @@ impl Service {
         let entry = catalog.find(&model.name, Some(&model.version.to_string())).ok();
         let max_batch = entry.and_then(|entry| entry.info.as_ref()).map_or(model.max_batch, |info| info.max_batch);
         encode::answer(response, id, wanted, max_batch > 0, &self.gateway.regions)
-            .map_err(|problem| Status::invalid_argument(format!("model `{}`: {problem}", model.name)))
+            .map_err(|problem| status::invalid(format!("model `{}`: {problem}", model.name)))
     }
 
     /// Does something with a version of a model.
@@ -146,7 +147,10 @@ fn plain<T>(message: T) -> Result<Response<T>, Status> {
 fn one_repository(name: &str) -> Result<(), Status> {
     match name {
         "" => Ok(()),
-        name => Err(Status::unimplemented(format!("`repository_name` is `{name}`, and there is only one repository"))),
+        name => Err(status::new(
+            Code::Unimplemented,
+            format!("`repository_name` is `{name}`, and there is only one repository"),
+        )),
     }
 }
 
@@ -232,7 +236,7 @@ impl GrpcInferenceService for Service {
         let only = match (named(name), version(asked)) {
             (Some(_), Some(_)) => Some(self.with(name, asked, |_, entry| entry.spec.version)?),
             (Some(_), None) => self.with(name, asked, |_, _| None)?,
-            (None, Some(_)) => return Err(Status::invalid_argument("a version is named, and no model")),
+            (None, Some(_)) => return Err(status::invalid("a version is named, and no model")),
             (None, None) => None,
         };
         let catalog = self.gateway.catalog();
@@ -265,7 +269,7 @@ impl GrpcInferenceService for Service {
         one_repository(&repository_name)?;
         if let Some(parameter) = parameters.keys().next() {
             let problem = format!("a model cannot be loaded with `{parameter}`; deploy a version of it instead");
-            return Err(Status::unimplemented(problem));
+            return Err(status::new(Code::Unimplemented, problem));
         }
         let order = Order::Load { name: model_name };
         self.gateway.order(order).await.map_err(|error| status::of_order(&error))?;
@@ -287,7 +291,11 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<SystemSharedMemoryStatusRequest>,
     ) -> Result<Response<SystemSharedMemoryStatusResponse>, Status> {
-        let found = self.gateway.regions.status(named(&request.get_ref().name)).map_err(Status::not_found)?;
+        let found = self
+            .gateway
+            .regions
+            .status(named(&request.get_ref().name))
+            .map_err(|problem| status::new(Code::NotFound, problem))?;
         let status = |region: crate::shared_memory::Region| {
             let crate::shared_memory::Region { name, key, offset, bytes } = region;
             let name_again = name.clone();
@@ -304,8 +312,8 @@ impl GrpcInferenceService for Service {
         let regions = &self.gateway.regions;
         let known = regions.status(Some(name)).is_ok();
         regions.register(name, key, *offset, *byte_size).map_err(|problem| match known {
-            true => Status::already_exists(problem),
-            false => Status::invalid_argument(problem),
+            true => status::new(Code::AlreadyExists, problem),
+            false => status::invalid(problem),
         })?;
         plain(SystemSharedMemoryRegisterResponse {})
     }
@@ -323,7 +331,7 @@ impl GrpcInferenceService for Service {
         request: Request<CudaSharedMemoryStatusRequest>,
     ) -> Result<Response<CudaSharedMemoryStatusResponse>, Status> {
         match named(&request.get_ref().name) {
-            Some(name) => Err(Status::not_found(format!("there is no CUDA shared memory region `{name}`"))),
+            Some(name) => Err(status::new(Code::NotFound, format!("there is no CUDA shared memory region `{name}`"))),
             None => plain(CudaSharedMemoryStatusResponse::default()),
         }
     }
@@ -353,7 +361,7 @@ impl GrpcInferenceService for Service {
         }
         let change = |value: trace_setting_request::SettingValue| Some(value.value).filter(|value| !value.is_empty());
         let changes = settings.into_iter().map(|(name, value)| (name, change(value))).collect();
-        self.gateway.settings.set_trace(model, changes).map_err(Status::invalid_argument)?;
+        self.gateway.settings.set_trace(model, changes).map_err(status::invalid)?;
         let value = |(name, value)| (name, trace_setting_response::SettingValue { value });
         plain(TraceSettingResponse { settings: self.gateway.settings.trace(model).into_iter().map(value).collect() })
     }
@@ -368,10 +376,10 @@ impl GrpcInferenceService for Service {
             Some(Asked::BoolParam(flag)) => Ok((name, LogValue::Flag(flag))),
             Some(Asked::Uint32Param(number)) => Ok((name, LogValue::Number(number))),
             Some(Asked::StringParam(text)) => Ok((name, LogValue::Text(text))),
-            None => Err(Status::invalid_argument(format!("`{name}` has no value"))),
+            None => Err(status::invalid(format!("`{name}` has no value"))),
         };
         let changes = request.into_inner().settings.into_iter().map(change).collect::<Result<_, _>>()?;
-        self.gateway.settings.set_log(changes).map_err(Status::invalid_argument)?;
+        self.gateway.settings.set_log(changes).map_err(status::invalid)?;
         let told = |(name, value): (String, LogValue)| {
             let choice = match value {
                 LogValue::Flag(flag) => Told::BoolParam(flag),

@@ -6,7 +6,7 @@
 //! 3. No more than `stream_requests_max` requests are worked on: the rest is not read.
 
 use super::service::{Call, Service};
-use super::{decode, encode};
+use super::{decode, encode, status};
 use rpc::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -59,13 +59,12 @@ pub(super) fn run(service: Service, call: Call, mut requests: Streaming<ModelInf
 }
 
 async fn answer(service: &Service, call: Call, request: ModelInferRequest) -> Result<ModelStreamInferResponse, Status> {
-    let (id, model_name, model_version) =
-        (request.id.clone(), request.model_name.clone(), request.model_version.clone());
+    let id = request.id.clone();
     // A request has one answer, which is the last: there is never an empty one to follow it.
     let checked = decode::flag(&request.parameters, "triton_enable_empty_final_response");
     let outcome = match checked {
         Ok(_) => service.infer(call, request).await,
-        Err(problem) => Err(Status::invalid_argument(problem)),
+        Err(problem) => Err(status::invalid(problem)),
     };
     match outcome {
         Ok(mut response) => {
@@ -74,8 +73,7 @@ async fn answer(service: &Service, call: Call, request: ModelInferRequest) -> Re
         }
         Err(status) if call.errors_end_stream => Err(status),
         Err(status) => {
-            let mut response = ModelInferResponse { model_name, model_version, id, ..Default::default() };
-            response.parameters.insert("triton_final_response".into(), encode::flag(true));
+            let response = ModelInferResponse { id, ..Default::default() };
             let error_message = status.message().to_string();
             Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
         }

@@ -1,0 +1,132 @@
+//! A gateway whose scheduler and workers are a few lines: models that echo, refuse, fail, dawdle or never answer.
+
+use gateway::{Gateway, Links};
+use policy::Span;
+use rpc::{
+    Arrival, Catalog, DataType, Entry, Failure, Grant, Kind, Line, ModelInfo, ModelSpec, NotFound, Order, OrderError,
+    Outputs, Part, Payload, Refusal, State, Tensor, TensorSpec, ToGateway, WorkerId,
+};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Models that do not simply echo.
+const ODD: [&str; 7] = ["fails", "full", "gone", "late", "never", "overloaded", "slow"];
+
+/// The models there are: `echo` in two versions, `echo_TYPE` for each type, and the odd ones.
+pub(crate) fn catalog() -> Catalog {
+    let mut names: Vec<(String, u32, DataType, usize)> =
+        vec![("echo".into(), 1, DataType::Fp32, 8), ("echo".into(), 2, DataType::Fp32, 8)];
+    for datatype in DataType::ALL {
+        names.push((format!("echo_{}", datatype.name().to_lowercase()), 1, datatype, 8));
+    }
+    names.push(("whole".into(), 1, DataType::Fp32, 0));
+    names.extend(ODD.map(|name| (name.into(), 1, DataType::Fp32, 8)));
+    names.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+    let entry = |(number, (name, version, datatype, max_batch)): (usize, (String, u32, DataType, usize))| {
+        let width = if name.starts_with("echo_") { -1 } else { 16 };
+        let tensor = |name: &str| TensorSpec { name: name.into(), datatype, shape: vec![-1, width] };
+        let info = ModelInfo { inputs: vec![tensor("INPUT0")], outputs: vec![tensor("OUTPUT0")], max_batch };
+        Entry {
+            model: number as u32,
+            spec: Arc::new(spec(&name, version)),
+            info: Some(Arc::new(info)),
+            state: State::Ready,
+            workers_ready: 1,
+        }
+    };
+    Catalog { entries: names.into_iter().enumerate().map(entry).collect() }
+}
+
+/// What was asked for of a model.
+pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
+    let moment = Span::from_micros(10);
+    ModelSpec {
+        name: name.into(),
+        version,
+        kind: Kind::Virtual { latency: Line { alpha: moment, beta: moment } },
+        slo: Span::from_secs(1),
+        max_batch: 8,
+        workers: 1,
+        threads: 1,
+        queue: 64,
+        env: Default::default(),
+        inputs: vec![],
+        outputs: vec![],
+    }
+}
+
+/// A gateway with these models, and the arrivals it told of.
+pub(crate) fn gateway() -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let own: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
+    let (told, for_arrival) = (arrivals.clone(), own.clone());
+    let for_part = own.clone();
+    let gateway = Gateway::new(
+        1,
+        Links {
+            arrival: Box::new(move |arrival| {
+                told.lock().unwrap().push(arrival);
+                decide(for_arrival.get().unwrap(), arrival);
+            }),
+            part: Box::new(move |part| run(for_part.get().unwrap(), part)),
+            order: Box::new(order),
+        },
+    );
+    gateway.publish(catalog());
+    let _ = own.set(gateway.clone());
+    (gateway, arrivals)
+}
+
+fn name(gateway: &Gateway, model: u32) -> String {
+    gateway.catalog().entries[model as usize].spec.name.clone()
+}
+
+/// Stands in for the scheduler.
+fn decide(gateway: &Arc<Gateway>, arrival: Arrival) {
+    let Arrival { request, model, within, priority, .. } = arrival;
+    let retry_after = Span::from_millis(12);
+    let refusal = match name(gateway, model).as_str() {
+        "late" => Refusal::Late { within, reason: policy::Reason::TooLate, retry_after },
+        "full" => Refusal::Full { waiting: 64, retry_after },
+        "overloaded" => Refusal::Overload { priority, retry_after },
+        "gone" => Refusal::Unavailable("all workers are gone".into()),
+        "never" => return,
+        _ => {
+            let grant = Grant { worker: WorkerId(1), batch: request, model, size: 1, requests: vec![request] };
+            return gateway.tell(ToGateway::Run(grant));
+        }
+    };
+    gateway.tell(ToGateway::Refuse { request, refusal });
+}
+
+/// Stands in for a worker.
+fn run(gateway: &Arc<Gateway>, part: Part) {
+    let model = name(gateway, part.model);
+    for Payload { inputs, answer, .. } in part.payloads {
+        let renamed = |tensor: &Tensor| Tensor { name: "OUTPUT0".into(), ..tensor.clone() };
+        let tensors = inputs.iter().map(renamed).collect();
+        let outputs = Outputs { tensors, computed: Span::from_micros(50), batch_size: 1, leads: true };
+        match model.as_str() {
+            "fails" => answer(Err(Failure::Model("ValueError: no".into()))),
+            "slow" => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    answer(Ok(outputs));
+                });
+            }
+            _ => answer(Ok(outputs)),
+        }
+    }
+}
+
+fn order(order: Order) -> oneshot::Receiver<Result<(), OrderError>> {
+    let (sender, receiver) = oneshot::channel();
+    let outcome = match order {
+        Order::Load { name } | Order::Unload { name } if name == "missing" => Err(NotFound::Model(name).into()),
+        Order::Load { name } if name == "fails" => Err(OrderError::Invalid("the file is corrupt".into())),
+        _ => Ok(()),
+    };
+    let _ = sender.send(outcome);
+    receiver
+}

@@ -1,0 +1,170 @@
+//! Limits, keys, encryption, health and reflection.
+
+use crate::{Client, Running, input, request, start};
+use bytes::Bytes;
+use gateway::grpc::GrpcConfig;
+use gateway::keys::Keys;
+use rpc::inference::{ModelInferRequest, ServerLiveRequest};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+fn large(bytes: usize) -> ModelInferRequest {
+    ModelInferRequest {
+        model_name: "echo_uint8".into(),
+        inputs: vec![input("UINT8", &[1, bytes as i64])],
+        raw_input_contents: vec![Bytes::from(vec![0; bytes])],
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn long_messages_are_refused_and_long_answers_are_not() {
+    let running = Running::start(GrpcConfig { message_bytes_max: 10 << 20, ..Default::default() }).await;
+    let mut client = running.client().await.max_decoding_message_size(usize::MAX);
+    let answer = client.model_infer(large(8 << 20)).await.unwrap().into_inner();
+    assert_eq!(answer.raw_output_contents[0].len(), 8 << 20);
+    let status = client.model_infer(large(11 << 20)).await.unwrap_err();
+    assert_eq!(status.code(), Code::OutOfRange, "{status}");
+    client.model_infer(request("echo")).await.unwrap();
+}
+
+#[tokio::test]
+async fn compressed_requests_are_answered_compressed_and_bombs_are_refused() {
+    let running = Running::start(GrpcConfig { message_bytes_max: 10 << 20, ..Default::default() }).await;
+    for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
+        let plain = running.client().await.accept_compressed(encoding).max_decoding_message_size(usize::MAX);
+        let used = |metadata: &MetadataMap| metadata.get("grpc-encoding").is_some();
+        assert!(!used(plain.clone().model_infer(request("echo")).await.unwrap().metadata()));
+        let mut client = plain.send_compressed(encoding);
+        let answer = client.model_infer(large(1 << 20)).await.unwrap();
+        assert!(used(answer.metadata()), "{encoding}");
+        assert_eq!(answer.into_inner().raw_output_contents[0].len(), 1 << 20);
+        let status = client.model_infer(large(300 << 20)).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_opens_the_door() {
+    let keys = Some(Arc::new(Keys::new(["open sesame".to_string()])));
+    let running = Running::start(GrpcConfig { keys, ..Default::default() }).await;
+    let client = running.client().await;
+    let ask = async |name: &'static str, value: &str| {
+        let mut request = Request::new(ServerLiveRequest {});
+        request.metadata_mut().insert(name, value.parse().unwrap());
+        client.clone().server_live(request).await.map_err(|status| status.code())
+    };
+    assert!(ask("authorization", "Bearer open sesame").await.is_ok());
+    assert!(ask("x-api-key", "open sesame").await.is_ok());
+    for (name, value) in [
+        ("authorization", "Bearer open"),
+        ("authorization", "Basic open sesame"),
+        ("x-api-key", ""),
+        ("other", "open sesame"),
+    ] {
+        assert_eq!(ask(name, value).await.unwrap_err(), Code::Unauthenticated, "{name}: {value}");
+    }
+    let infer = client.clone().model_infer(request("echo")).await.unwrap_err();
+    assert_eq!(infer.code(), Code::Unauthenticated);
+    let mut health = HealthClient::new(running.channel().await);
+    health.check(HealthCheckRequest::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_more_connections_than_allowed() {
+    let running = Running::start(GrpcConfig { connections_max: 1, ..Default::default() }).await;
+    let mut client = running.client().await;
+    client.model_infer(request("echo")).await.unwrap();
+    let mut other = TcpStream::connect(running.address).await.unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(5), other.read(&mut [0; 64])).await.unwrap();
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    client.model_infer(request("echo")).await.unwrap();
+    drop(client);
+    for _ in 0..100 {
+        let mut client = Client::new(running.channel().await);
+        if client.model_infer(request("echo")).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("a place that became free was not given out");
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_cut() {
+    let running =
+        Running::start(GrpcConfig { receive_timeout: Duration::from_millis(100), ..Default::default() }).await;
+    let mut silent = TcpStream::connect(running.address).await.unwrap();
+    let mut rest = vec![];
+    let read = tokio::time::timeout(Duration::from_secs(5), silent.read_to_end(&mut rest)).await;
+    assert!(read.is_ok(), "it was left open");
+    // Quiet after its first word is no reason to go.
+    let mut client = running.client().await;
+    client.model_infer(request("echo")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    client.model_infer(request("slow")).await.unwrap();
+}
+
+#[tokio::test]
+async fn headers_have_a_limit() {
+    let (_running, mut client) = start().await;
+    let mut call = Request::new(request("echo"));
+    call.metadata_mut().insert("x-long", "a".repeat(1 << 20).parse().unwrap());
+    assert!(client.model_infer(call).await.is_err());
+    client.model_infer(request("echo")).await.unwrap();
+}
+
+#[tokio::test]
+async fn health_follows_the_server() {
+    let (mut running, client) = start().await;
+    drop(client);
+    let mut health = HealthClient::new(running.channel().await);
+    for service in ["", "inference.GRPCInferenceService"] {
+        let request = HealthCheckRequest { service: service.into() };
+        assert_eq!(health.check(request).await.unwrap().into_inner().status(), ServingStatus::Serving);
+    }
+    let unknown = HealthCheckRequest { service: "x".into() };
+    assert_eq!(health.check(unknown).await.unwrap_err().code(), Code::NotFound);
+    let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+    running.stop.take().unwrap().send(()).unwrap();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert_eq!(watch.message().await.unwrap(), None);
+    drop((watch, health));
+    tokio::time::timeout(Duration::from_secs(5), running.task).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn services_can_be_looked_up() {
+    let (running, _client) = start().await;
+    macro_rules! services {
+        ($version:ident) => {{
+            use tonic_reflection::pb::$version::ServerReflectionRequest;
+            use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;
+            use tonic_reflection::pb::$version::server_reflection_request::MessageRequest;
+            use tonic_reflection::pb::$version::server_reflection_response::MessageResponse;
+            let mut client = ServerReflectionClient::new(running.channel().await);
+            let message_request = Some(MessageRequest::ListServices(String::new()));
+            let request = ServerReflectionRequest { host: String::new(), message_request };
+            let call = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+            match call.into_inner().message().await.unwrap().unwrap().message_response.unwrap() {
+                MessageResponse::ListServicesResponse(list) => {
+                    list.service.into_iter().map(|service| service.name).collect::<Vec<_>>()
+                }
+                other => panic!("{other:?}"),
+            }
+        }};
+    }
+    for names in [services!(v1), services!(v1alpha)] {
+        assert!(names.contains(&"inference.GRPCInferenceService".to_string()), "{names:?}");
+        assert!(names.contains(&"grpc.health.v1.Health".to_string()), "{names:?}");
+    }
+}
