@@ -33,6 +33,12 @@ enum Target {
     /// A profile.
     #[value(name = "profile_csv")]
     ProfileCsv,
+    /// The body of an inference request over HTTP.
+    #[value(name = "http_infer")]
+    HttpInfer,
+    /// The same, packed with gzip or deflate.
+    #[value(name = "http_packed")]
+    HttpPacked,
 }
 
 impl Target {
@@ -41,6 +47,8 @@ impl Target {
             Target::Scenario => "scenario",
             Target::Trace => "trace",
             Target::ProfileCsv => "profile_csv",
+            Target::HttpInfer => "http_infer",
+            Target::HttpPacked => "http_packed",
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod up;
 mod servers;
+mod worker;
 mod setup;
 mod admin;
 mod logging;
@@ -55,7 +56,7 @@ enum Command {
     Sim(sim::Arguments),
     /// Run a worker; `weft up` starts these.
     #[command(hide = true)]
-    Worker(servers::Worker),
+    Worker(worker::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
         Command::Logs(arguments) => arguments.main(),
         Command::Load(arguments) => load::main(&arguments),
         Command::Sim(arguments) => sim::main(arguments),
-        Command::Worker(arguments) => arguments.main(),
+        Command::Worker(arguments) => worker::main(arguments),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };
     // Whoever read the output has seen enough of it.

@@ -2,9 +2,10 @@
 
 pub(crate) mod settings;
 
-use crate::output::Misuse;
+use crate::servers::{Listeners, Servers};
 use anyhow::{Context, Result};
 use clap::Args;
+use gateway::admin::Logs;
 use gateway::{Gateway, Links};
 use node::Node;
 use scheduler::{GatewayLink, NodeLink, Scheduler, Store};
@@ -14,8 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 /// The numbers of the only gateway and the only node.
 const GATEWAY: u16 = 0;
@@ -85,21 +85,8 @@ fn effective(arguments: &Arguments) -> Result<Settings> {
     Ok(settings)
 }
 
-async fn listen(what: &str, address: SocketAddr) -> Result<TcpListener> {
-    let problem = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            Misuse(format!("listen for {what} on {address}: something else does already; choose another with --{what}"))
-        }
-        _ => Misuse(format!("listen for {what} on {address}: {error}")),
-    };
-    Ok(TcpListener::bind(address).await.map_err(problem)?)
-}
-
 async fn serve(settings: Settings) -> Result<()> {
-    let http = listen("http", settings.listen.http).await?;
-    let grpc = listen("grpc", settings.listen.grpc).await?;
-    let metrics = listen("metrics", settings.listen.metrics).await?;
-
+    let listeners = Listeners::bind(&settings).await?;
     let store = Store::open(&settings.state.join("weft.redb"))?;
     let config = scheduler::Config {
         policy: settings.scheduler.policy.clone(),
@@ -112,13 +99,15 @@ async fn serve(settings: Settings) -> Result<()> {
     let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, move |news_of| news.news(news_of))?);
     let gateway = connect(&settings, &scheduler, &node);
 
-    let (stop, stopping) = watch::channel(false);
-    let servers = crate::servers::start(&settings, gateway.clone(), node.clone(), [http, grpc, metrics], stopping)?;
+    let logs = logs(&gateway, &node);
+    let mut servers = Servers::start(&settings, &gateway, logs, listeners)?;
     tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
     tracing::info!("dashboard: http://{}/ui", settings.listen.metrics);
-    wait_for_signal().await?;
+    tokio::select! {
+        signal = wait_for_signal() => signal?,
+        broke = servers.broke() => broke.context("serve")?,
+    }
     tracing::info!(in_flight = gateway.in_flight(), "stopping: accepted requests are answered first");
-    stop.send_replace(true);
     servers.finish().await?;
     scheduler.stop();
     let _ = scheduling.join();
@@ -160,6 +149,17 @@ fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<
         },
     );
     gateway
+}
+
+/// What the workers of a model printed, each line with its worker's number.
+fn logs(gateway: &Arc<Gateway>, node: &Arc<Node>) -> Logs {
+    let (gateway, node) = (gateway.clone(), Arc::downgrade(node));
+    Arc::new(move |name, lines| {
+        let Some(node) = node.upgrade() else { return Vec::new() };
+        let overview = gateway.overview();
+        let of_it = overview.workers.iter().filter(|view| view.model.split_once(':').is_some_and(|(model, _)| model == name));
+        of_it.flat_map(|view| node.logs(view.worker, lines).into_iter().map(|line| format!("{}: {line}", view.worker.0))).collect()
+    })
 }
 
 /// Ends the workers, once nobody else holds the node.

@@ -2,6 +2,7 @@
 //! port, behind a key of its own.
 
 use crate::Gateway;
+use crate::keys::Keys;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -24,15 +25,14 @@ pub struct Admin {
     pub gateway: Arc<Gateway>,
     /// Where workers' words are.
     pub logs: Logs,
-    /// Who may.
-    pub allows: Box<dyn Fn(Option<&str>) -> bool + Send + Sync>,
+    /// Who may; everybody who gets here where there are none.
+    pub keys: Option<Arc<Keys>>,
 }
 
 impl Admin {
     /// Answers a request.
     pub async fn answer(self: Arc<Admin>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let key = key_of(request.headers());
-        if !(self.allows)(key.as_deref()) {
+        if self.keys.as_ref().is_some_and(|keys| !keys.admit(request.headers())) {
             let text = "the admin key is missing or wrong; send it as `Authorization: Bearer KEY`";
             return reply(StatusCode::UNAUTHORIZED, &json!({ "error": text }));
         }
@@ -135,13 +135,6 @@ async fn read_spec(body: Incoming) -> Result<ModelSpec, (StatusCode, String)> {
     let body =
         Limited::new(body, LARGEST_BODY).collect().await.map_err(|error| bad(format!("read the body: {error}")))?;
     serde_json::from_slice(&body.to_bytes()).map_err(|error| bad(format!("the deployment makes no sense: {error}")))
-}
-
-/// The key a request brings, in either of the two headers in use.
-fn key_of(headers: &header::HeaderMap) -> Option<String> {
-    let text = |name: &str| headers.get(name)?.to_str().ok();
-    let bearer = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
-    bearer.or_else(|| text("x-api-key")).map(|key| key.trim().to_string())
 }
 
 fn query(text: &str, name: &str) -> Option<String> {

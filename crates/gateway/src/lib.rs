@@ -15,6 +15,7 @@ pub mod shared_memory;
 pub mod settings;
 pub mod classification;
 pub mod keys;
+pub mod http;
 pub mod grpc;
 
 pub use crate::core::{Gateway, Inference, Links, Response, ServeError};

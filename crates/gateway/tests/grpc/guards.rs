@@ -54,7 +54,7 @@ async fn compressed_requests_are_answered_compressed_and_bombs_are_refused() {
 
 #[tokio::test]
 async fn a_key_opens_the_door() {
-    let keys = Some(Arc::new(Keys::new(["open sesame".to_string()])));
+    let keys = Some(Arc::new(Keys::from_hashes([Keys::hash("open sesame").as_str()]).unwrap()));
     let running = Running::start(GrpcConfig { keys, ..Default::default() }).await;
     let client = running.client().await;
     let ask = async |name: &'static str, value: &str| {

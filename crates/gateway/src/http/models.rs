@@ -1,0 +1,164 @@
+//! What is known of models: metadata, configuration, statistics, the list of them; and starting and stopping them.
+
+use super::answer::{Answer, Problem, empty, value};
+use crate::statistics::Statistics;
+use super::config;
+use crate::Gateway;
+use bytes::Bytes;
+use rpc::{Entry, Kind, Order, State, TensorSpec};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a model takes and gives.
+pub(super) fn metadata(gateway: &Gateway, name: &str, version: Option<&str>) -> Result<Answer, Problem> {
+    let catalog = gateway.catalog();
+    let entry = catalog.find(name, version)?;
+    let Some(info) = &entry.info else { return Err(not_ready(entry)) };
+    let versions: Vec<String> = match version {
+        Some(_) => vec![entry.spec.version.to_string()],
+        None => catalog.versions(name).iter().map(|entry| entry.spec.version.to_string()).collect(),
+    };
+    let tensors = |specs: &[TensorSpec]| -> Vec<Value> {
+        let one = |spec: &TensorSpec| json!({"name": spec.name, "datatype": spec.datatype.name(), "shape": spec.shape});
+        specs.iter().map(one).collect()
+    };
+    Ok(value(&json!({
+        "name": name,
+        "versions": versions,
+        "platform": platform(&entry.spec.kind),
+        "inputs": tensors(&info.inputs),
+        "outputs": tensors(&info.outputs),
+    })))
+}
+
+fn platform(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Onnx { .. } => "onnxruntime_onnx",
+        Kind::Python { .. } => "python",
+        Kind::Virtual { .. } => "virtual",
+    }
+}
+
+/// Whether a model can be asked.
+pub(super) fn ready(gateway: &Gateway, name: &str, version: Option<&str>) -> Result<Answer, Problem> {
+    let catalog = gateway.catalog();
+    let entry = catalog.find(name, version)?;
+    if entry.state == State::Ready { Ok(empty()) } else { Err(not_ready(entry)) }
+}
+
+fn not_ready(entry: &Entry) -> Problem {
+    let name = &entry.spec.name;
+    Problem::unavailable(match &entry.state {
+        State::Unavailable(reason) => format!("model `{name}` is not available: {reason}"),
+        State::Loading | State::Ready => format!("model `{name}` is still being loaded"),
+    })
+}
+
+/// How a model is set up, in Triton's terms.
+pub(super) fn configuration(gateway: &Gateway, name: &str, version: Option<&str>) -> Result<Answer, Problem> {
+    let catalog = gateway.catalog();
+    let entry = catalog.find(name, version)?;
+    if entry.info.is_none() {
+        return Err(not_ready(entry));
+    }
+    Ok(value(&config::config(entry)))
+}
+
+/// What the versions of a model did so far: one, all of one model, or all there are.
+pub(super) fn statistics(gateway: &Gateway, name: Option<&str>, version: Option<&str>) -> Result<Answer, Problem> {
+    let catalog = gateway.catalog();
+    let entries: Vec<&Entry> = match (name, version) {
+        (None, _) => catalog.entries.iter().collect(),
+        (Some(name), Some(version)) => vec![catalog.find(name, Some(version))?],
+        (Some(name), None) => {
+            catalog.find(name, None)?;
+            catalog.versions(name).iter().collect()
+        }
+    };
+    let one = |entry: &&Entry| {
+        let statistics = gateway.statistics(&entry.spec.name, entry.spec.version);
+        statistics_of(&entry.spec.name, entry.spec.version, &statistics)
+    };
+    Ok(value(&json!({"model_stats": entries.iter().map(one).collect::<Vec<_>>()})))
+}
+
+fn statistics_of(name: &str, version: u32, statistics: &Statistics) -> Value {
+    let get = |counter: &AtomicU64| counter.load(Relaxed);
+    let duration = |count: u64, nanos: u64| json!({"count": count, "ns": nanos});
+    let succeeded = get(&statistics.succeeded);
+    let failed = get(&statistics.failed) + statistics.refused.iter().map(get).sum::<u64>();
+    // Copying in and out is a part of what workers measure as computing.
+    let nothing = duration(succeeded, 0);
+    json!({
+        "name": name,
+        "version": version.to_string(),
+        "last_inference": get(&statistics.last_ms),
+        "inference_count": get(&statistics.rows),
+        "execution_count": get(&statistics.batches),
+        "inference_stats": {
+            "success": duration(succeeded, get(&statistics.total_ns)),
+            "fail": duration(failed, get(&statistics.failed_ns)),
+            "queue": duration(succeeded, get(&statistics.queued_ns)),
+            "compute_input": nothing,
+            "compute_infer": duration(succeeded, get(&statistics.computed_ns)),
+            "compute_output": nothing,
+            "cache_hit": duration(0, 0),
+            "cache_miss": duration(0, 0),
+        },
+        "response_stats": {},
+        "batch_stats": [],
+        "memory_usage": [],
+    })
+}
+
+/// The list of models: all, or those that can be asked.
+pub(super) fn index(gateway: &Gateway, body: &Bytes) -> Result<Answer, Problem> {
+    #[derive(Default, serde::Deserialize)]
+    struct Wanted {
+        #[serde(default)]
+        ready: bool,
+    }
+    let wanted: Wanted = parse(body)?;
+    let line = |entry: &Entry| {
+        let (state, reason) = match &entry.state {
+            State::Ready => ("READY", ""),
+            State::Loading => ("LOADING", ""),
+            State::Unavailable(reason) => ("UNAVAILABLE", reason.as_str()),
+        };
+        let version = entry.spec.version.to_string();
+        json!({"name": entry.spec.name, "version": version, "state": state, "reason": reason})
+    };
+    let catalog = gateway.catalog();
+    let shown = catalog.entries.iter().filter(|entry| !wanted.ready || entry.state == State::Ready);
+    Ok(value(&Value::Array(shown.map(line).collect())))
+}
+
+/// Starts the workers of a model and waits until it can be asked.
+pub(super) async fn load(gateway: &Gateway, name: &str, body: &Bytes) -> Result<Answer, Problem> {
+    #[derive(Default, serde::Deserialize)]
+    struct Wanted {
+        #[serde(default)]
+        parameters: serde_json::Map<String, Value>,
+    }
+    let wanted: Wanted = parse(body)?;
+    if let Some(other) = wanted.parameters.keys().find(|key| *key == "config" || key.starts_with("file:")) {
+        return Err(Problem::invalid(format!("`{other}` cannot be given with a load; deploy the model again instead")));
+    }
+    gateway.order(Order::Load { name: name.to_string() }).await?;
+    Ok(empty())
+}
+
+/// Ends the workers of a model.
+pub(super) async fn unload(gateway: &Gateway, name: &str, body: &Bytes) -> Result<Answer, Problem> {
+    let _: serde_json::Map<String, Value> = parse(body)?;
+    gateway.order(Order::Unload { name: name.to_string() }).await?;
+    Ok(empty())
+}
+
+/// Reads a small body; an empty one means that nothing is said.
+pub(super) fn parse<T: serde::de::DeserializeOwned + Default>(body: &Bytes) -> Result<T, Problem> {
+    if body.trim_ascii().is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body).map_err(|error| Problem::invalid(format!("JSON: {error}")))
+}
