@@ -59,7 +59,12 @@ enum Stage {
 
 impl Servers {
     /// Starts all three.
-    pub(crate) fn start(settings: &Settings, gateway: &Arc<Gateway>, logs: Logs, listeners: Listeners) -> Result<Servers> {
+    pub(crate) fn start(
+        settings: &Settings,
+        gateway: &Arc<Gateway>,
+        logs: Logs,
+        listeners: Listeners,
+    ) -> Result<Servers> {
         let (stop, stage) = watch::channel(Stage::Serving);
         let until = |wanted: Stage| {
             let mut stage = stage.clone();

@@ -157,8 +157,11 @@ fn logs(gateway: &Arc<Gateway>, node: &Arc<Node>) -> Logs {
     Arc::new(move |name, lines| {
         let Some(node) = node.upgrade() else { return Vec::new() };
         let overview = gateway.overview();
-        let of_it = overview.workers.iter().filter(|view| view.model.split_once(':').is_some_and(|(model, _)| model == name));
-        of_it.flat_map(|view| node.logs(view.worker, lines).into_iter().map(|line| format!("{}: {line}", view.worker.0))).collect()
+        let of_it =
+            overview.workers.iter().filter(|view| view.model.split_once(':').is_some_and(|(model, _)| model == name));
+        of_it
+            .flat_map(|view| node.logs(view.worker, lines).into_iter().map(|line| format!("{}: {line}", view.worker.0)))
+            .collect()
     })
 }
 

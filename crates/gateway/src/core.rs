@@ -39,7 +39,7 @@ pub struct Links {
 pub struct Gateway {
     links: Links,
     catalog: ArcSwap<Catalog>,
-    overview: ArcSwap<Overview>,
+    overview: ArcSwap<Look>,
     /// By model name and version, kept when a model goes so that its counters never fall.
     statistics: RwLock<BTreeMap<(String, u32), Arc<Statistics>>>,
     held: [Mutex<HashMap<u64, Held>>; SHARDS],
@@ -50,6 +50,12 @@ pub struct Gateway {
     pub regions: Regions,
     /// What clients asked to be traced and logged.
     pub settings: Settings,
+}
+
+/// How workers and queues were at a moment.
+struct Look {
+    at: Instant,
+    overview: Arc<Overview>,
 }
 
 struct Held {
@@ -120,7 +126,7 @@ impl Gateway {
         Gateway {
             links,
             catalog: ArcSwap::default(),
-            overview: ArcSwap::default(),
+            overview: ArcSwap::from_pointee(Look { at: Instant::now(), overview: Arc::default() }),
             statistics: RwLock::default(),
             held: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
@@ -159,12 +165,19 @@ impl Gateway {
 
     /// How workers and queues are.
     pub fn overview(&self) -> Arc<Overview> {
-        self.overview.load_full()
+        self.overview.load().overview.clone()
+    }
+
+    /// How workers and queues are, and when that was heard: what is worked out from two looks needs the time between
+    /// them.
+    pub fn last_look(&self) -> (Instant, Arc<Overview>) {
+        let look = self.overview.load();
+        (look.at, look.overview.clone())
     }
 
     /// Replaces what is known of workers and queues.
     pub fn look(&self, overview: Overview) {
-        self.overview.store(Arc::new(overview));
+        self.overview.store(Arc::new(Look { at: Instant::now(), overview: Arc::new(overview) }));
     }
 
     /// The counters of a model version.

@@ -42,10 +42,10 @@ mod limits;
 mod config;
 pub mod tls;
 
+pub use crate::keys::Keys;
 pub use compression::{Encoding, UnpackError, pack, unpack};
 pub use decode::{Data, InferRequest, Input, Output, Place, decode};
 pub use encode::{Encoded, encode};
-pub use crate::keys::Keys;
 pub use limits::Limits;
 
 use crate::Gateway;

@@ -1,7 +1,8 @@
 //! The front of Weft: what clients say becomes a request, and what became of it an answer.
 //!
 //! `core` knows models, requests in flight and refusals, and nothing of HTTP or gRPC; `http` and `grpc` are two ways
-//! to reach it. Tensors are decoded once, here, and never cross the scheduler.
+//! to reach it. Tensors are decoded once, here, and never cross the scheduler. `metrics` shows what became of requests,
+//! to machines and, with `ui`, to people.
 
 #![forbid(unsafe_code)]
 
@@ -17,5 +18,9 @@ pub mod classification;
 pub mod keys;
 pub mod http;
 pub mod grpc;
+pub mod metrics;
+mod ui;
+#[cfg(test)]
+mod fixture;
 
 pub use crate::core::{Gateway, Inference, Links, Response, ServeError};

@@ -17,6 +17,8 @@ pub struct Statistics {
     pub succeeded: AtomicU64,
     /// Of those, within their deadline.
     pub good: AtomicU64,
+    /// And after it. A counter of its own: the difference of two that are read one after the other could fall.
+    pub late: AtomicU64,
     /// Answered with an error of the model's.
     pub failed: AtomicU64,
     /// Refused, by [`Refused`].
@@ -49,6 +51,7 @@ impl Default for Statistics {
         Statistics {
             succeeded: zero(),
             good: zero(),
+            late: zero(),
             failed: zero(),
             refused: std::array::from_fn(|_| zero()),
             pending: zero(),
@@ -121,7 +124,7 @@ impl Statistics {
     pub fn served(&self, served: Served) {
         let add = |counter: &AtomicU64, amount: u64| counter.fetch_add(amount, Relaxed);
         add(&self.succeeded, 1);
-        add(&self.good, u64::from(served.good));
+        add(if served.good { &self.good } else { &self.late }, 1);
         add(&self.rows, served.rows as u64);
         add(&self.total_ns, served.total.nanos());
         add(&self.computed_ns, served.computed.nanos());

@@ -4,7 +4,7 @@ use rpc::{DataType, Entry, Kind, TensorSpec};
 use serde_json::{Value, json};
 
 /// The `ModelConfig` of a model version.
-pub fn config(entry: &Entry) -> Value {
+pub(super) fn config(entry: &Entry) -> Value {
     let spec = &entry.spec;
     let max_batch = entry.info.as_ref().map_or(spec.max_batch, |info| info.max_batch);
     let (inputs, outputs) = match &entry.info {

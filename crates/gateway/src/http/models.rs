@@ -1,9 +1,9 @@
 //! What is known of models: metadata, configuration, statistics, the list of them; and starting and stopping them.
 
 use super::answer::{Answer, Problem, empty, value};
-use crate::statistics::Statistics;
 use super::config;
 use crate::Gateway;
+use crate::statistics::Statistics;
 use bytes::Bytes;
 use rpc::{Entry, Kind, Order, State, TensorSpec};
 use serde_json::{Value, json};

@@ -1,0 +1,186 @@
+//! The metrics port: numbers for Prometheus, the dashboard, a health check, and whatever the administrator may do.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/metrics` | all counters as text, for Prometheus or as OpenMetrics |
+//! | `/health` | `ok` while the process answers |
+//! | `/ui`, `/ui/data` | the dashboard and its data, see `ui/README.md`; `/` leads there |
+//! | `/admin/...` | handed to whoever was given in [`MetricsConfig`] |
+//!
+//! Everything but `/admin/` only reads.
+
+mod connections;
+mod scrape;
+mod text;
+mod weft;
+mod triton;
+mod process;
+mod gpu;
+pub(crate) mod accept;
+
+pub use gpu::{GpuSource, GpuView};
+pub(crate) use scrape::model_of;
+pub(crate) use weft::state_name;
+
+use crate::Gateway;
+use crate::ui::Dashboard;
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Method, Request, Response, StatusCode};
+use scrape::Scrape;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::net::TcpListener;
+
+/// Answers requests under `/admin/`, which are given to it as they are; checking a key is a part of that.
+pub type AdminHandler = Arc<dyn Fn(Request<Incoming>) -> AdminAnswer + Send + Sync>;
+/// What an [`AdminHandler`] will answer.
+pub type AdminAnswer = Pin<Box<dyn Future<Output = Response<Full<Bytes>>> + Send>>;
+
+/// What the metrics port is told.
+#[derive(Clone, Default)]
+pub struct MetricsConfig {
+    /// What the dashboard calls the cluster; `weft` where it is empty.
+    pub cluster: String,
+    /// Answers requests under `/admin/`; without one there is nothing there.
+    pub admin: Option<AdminHandler>,
+    /// Knows the GPUs; without one there are none.
+    pub gpus: Option<GpuSource>,
+}
+
+/// Serves metrics and the dashboard until `shutdown` is there, and then finishes what it has.
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    config: MetricsConfig,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let MetricsConfig { cluster, admin, gpus } = config;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let started = now.saturating_sub(gateway.started.elapsed()).as_millis() as f64 / 1e3;
+    let dashboard = Arc::new(Dashboard::new(gateway.clone(), cluster, gpus)?);
+    let port = Arc::new(Port { gateway, dashboard: dashboard.clone(), admin, started });
+    let answer = move |request| {
+        let port = port.clone();
+        async move { port.answer(request).await }
+    };
+    tokio::select! {
+        () = connections::run(listener, answer, shutdown) => Ok(()),
+        error = dashboard.sample_every_second() => Err(error),
+    }
+}
+
+struct Port {
+    gateway: Arc<Gateway>,
+    dashboard: Arc<Dashboard>,
+    admin: Option<AdminHandler>,
+    /// Unix time in seconds.
+    started: f64,
+}
+
+impl Port {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        if let (Some(admin), true) = (&self.admin, path.starts_with("/admin/")) {
+            return admin(request).await;
+        }
+        if !["/", "/metrics", "/health", "/ui", "/ui/", "/ui/data"].contains(&path) {
+            return problem(StatusCode::NOT_FOUND, "there is /metrics, /health and /ui");
+        }
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed");
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        match path {
+            "/metrics" => self.metrics(&request).await,
+            "/ui/data" => self.dashboard.data(&request).await,
+            "/health" => text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n"),
+            "/" => {
+                let mut answer = text(StatusCode::FOUND, "text/plain; charset=utf-8", "");
+                answer.headers_mut().insert(LOCATION, HeaderValue::from_static("/ui"));
+                answer
+            }
+            _ => self.dashboard.page(request.headers()),
+        }
+    }
+
+    async fn metrics(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let (format, gzip) = (accept::format(request.headers()), accept::gzip(request.headers()));
+        let (gateway, started, gpus) = (self.gateway.clone(), self.started, self.dashboard.gpus());
+        // Hundreds of models are a megabyte of text: not for a thread on which requests wait.
+        let written = tokio::task::spawn_blocking(move || {
+            let text = Scrape::new(&gateway, started, gpus).write(format);
+            pack(text.into_bytes(), gzip)
+        });
+        match written.await {
+            Ok(body) => body.answer(format.content_type(), |body| body),
+            Err(_) => problem(StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be written"),
+        }
+    }
+}
+
+/// A body that may have been compressed.
+pub(crate) struct Packed {
+    body: Vec<u8>,
+    gzip: bool,
+}
+
+/// Compresses a body, where that is allowed and worth it.
+pub(crate) fn pack(body: Vec<u8>, gzip: bool) -> Packed {
+    if !gzip || body.len() < 1_000 {
+        return Packed { body, gzip: false };
+    }
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
+    match encoder.write_all(&body).and_then(|()| encoder.finish()) {
+        Ok(packed) => Packed { body: packed, gzip: true },
+        // Writing to memory does not fail; if it did, the body itself is as good.
+        Err(_) => Packed { body, gzip: false },
+    }
+}
+
+impl Packed {
+    /// The answer with this body, after `wrap` has had it.
+    pub(crate) fn answer<Owner>(
+        self,
+        content_type: &'static str,
+        wrap: impl FnOnce(Vec<u8>) -> Owner,
+    ) -> Response<Full<Bytes>>
+    where
+        Owner: AsRef<[u8]> + Send + 'static,
+    {
+        let mut answer = text(StatusCode::OK, content_type, Bytes::from_owner(wrap(self.body)));
+        let headers = answer.headers_mut();
+        headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+        if self.gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        answer
+    }
+}
+
+/// An answer that is not kept by anybody on the way.
+pub(crate) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+/// An error, said as everywhere in Weft.
+pub(crate) fn problem(status: StatusCode, what: &str) -> Response<Full<Bytes>> {
+    text(status, "application/json", serde_json::json!({ "error": what }).to_string())
+}
+
+#[cfg(test)]
+mod tests;
