@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod up;
+mod cluster;
 mod servers;
 mod worker;
 mod setup;
@@ -47,6 +48,9 @@ Examples:
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::Arguments),
+    Scheduler(cluster::SchedulerArguments),
+    Gateway(cluster::GatewayArguments),
+    Node(cluster::NodeArguments),
     Setup(setup::Arguments),
     Deploy(admin::Deploy),
     Undeploy(admin::Undeploy),
@@ -63,6 +67,9 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let done = match command {
         Command::Up(arguments) => up::main(arguments),
+        Command::Scheduler(arguments) => cluster::scheduler(arguments),
+        Command::Gateway(arguments) => cluster::gateway(arguments),
+        Command::Node(arguments) => cluster::node(arguments),
         Command::Setup(arguments) => setup::main(arguments),
         Command::Deploy(arguments) => arguments.main(),
         Command::Undeploy(arguments) => arguments.main(),

@@ -31,15 +31,8 @@ const NODE: u16 = 0;
 pub(crate) struct Arguments {
     /// What to serve and how; `weft.toml` in this folder when there is one.
     config: Option<PathBuf>,
-    /// Where to listen for HTTP.
-    #[arg(long, value_name = "ADDRESS")]
-    http: Option<SocketAddr>,
-    /// Where to listen for gRPC.
-    #[arg(long, value_name = "ADDRESS")]
-    grpc: Option<SocketAddr>,
-    /// Where to listen for metrics, dashboard and admin.
-    #[arg(long, value_name = "ADDRESS")]
-    metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    addresses: Addresses,
     /// Where to keep the database of deployments, journals and run-time files.
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
@@ -49,6 +42,30 @@ pub(crate) struct Arguments {
     /// Read the configuration, say whether it makes sense, and stop.
     #[arg(long)]
     check: bool,
+}
+
+/// Where a gateway listens.
+#[derive(Debug, Args)]
+pub(crate) struct Addresses {
+    /// Where to listen for HTTP [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// Where to listen for gRPC [default: 127.0.0.1:8001]
+    #[arg(long, value_name = "ADDRESS")]
+    grpc: Option<SocketAddr>,
+    /// Where to listen for metrics, dashboard and admin [default: 127.0.0.1:8002]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+}
+
+impl Addresses {
+    /// What was typed wins over what was written.
+    pub(crate) fn apply(&self, settings: &mut Settings) {
+        let listen = &mut settings.listen;
+        listen.http = self.http.unwrap_or(listen.http);
+        listen.grpc = self.grpc.unwrap_or(listen.grpc);
+        listen.metrics = self.metrics.unwrap_or(listen.metrics);
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -64,20 +81,17 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         return crate::output::print(&format!("the configuration makes sense: {count} models\n"));
     }
     crate::logging::start();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weft").build();
-    runtime.context("start threads")?.block_on(serve(settings))
+    runtime()?.block_on(serve(settings))
+}
+
+/// The threads that speak to clients.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weft").build().context("start threads")
 }
 
 fn effective(arguments: &Arguments) -> Result<Settings> {
-    let beside = PathBuf::from("weft.toml");
-    let path = arguments.config.clone().or_else(|| beside.exists().then_some(beside));
-    let mut settings = match path {
-        Some(path) => Settings::read(&path)?,
-        None => Settings::without_file()?,
-    };
-    settings.listen.http = arguments.http.unwrap_or(settings.listen.http);
-    settings.listen.grpc = arguments.grpc.unwrap_or(settings.listen.grpc);
-    settings.listen.metrics = arguments.metrics.unwrap_or(settings.listen.metrics);
+    let mut settings = Settings::find(arguments.config.as_deref())?;
+    arguments.addresses.apply(&mut settings);
     settings.scheduler.journal |= arguments.journal;
     if let Some(state) = &arguments.state {
         settings.state = std::path::absolute(state)?;
@@ -88,13 +102,7 @@ fn effective(arguments: &Arguments) -> Result<Settings> {
 async fn serve(settings: Settings) -> Result<()> {
     let listeners = Listeners::bind(&settings).await?;
     let store = Store::open(&settings.state.join("weft.redb"))?;
-    let config = scheduler::Config {
-        policy: settings.scheduler.policy.clone(),
-        journal: settings.scheduler.journal.then(|| settings.state.join("journal")),
-        models: settings.models.clone(),
-        ..scheduler::Config::default()
-    };
-    let (scheduler, scheduling) = Scheduler::start(config, store)?;
+    let (scheduler, scheduling) = Scheduler::start(settings.scheduler_config(), store)?;
     let news = scheduler.clone();
     let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, move |news_of| news.news(news_of))?);
     let gateway = connect(&settings, &scheduler, &node);
@@ -183,7 +191,8 @@ async fn end(node: Arc<Node>) {
     }
 }
 
-fn wait_for_signal() -> impl Future<Output = Result<()>> {
+/// Waits for Ctrl-C or SIGTERM.
+pub(crate) fn wait_for_signal() -> impl Future<Output = Result<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let streams = (|| Ok::<_, std::io::Error>((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)))();
     async move {

@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) keys: Keys,
     pub(crate) tls: Option<Tls>,
+    pub(crate) cluster: Cluster,
     /// What to serve from the start.
     #[serde(rename = "model")]
     pub(crate) models: Vec<ModelSpec>,
@@ -41,6 +42,7 @@ impl Default for Settings {
             limits: Limits::default(),
             keys: Keys::default(),
             tls: None,
+            cluster: Cluster::default(),
             models: Vec::new(),
         }
     }
@@ -119,6 +121,29 @@ pub(crate) struct Tls {
     pub(crate) key: PathBuf,
 }
 
+/// Where the parts are when they are on different machines.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Cluster {
+    /// Where gateways and nodes find the scheduler.
+    scheduler: Option<String>,
+    /// Where the scheduler listens.
+    pub(crate) listen: SocketAddr,
+    /// What gateways and nodes must bring; WEFT_TOKEN where it is not here.
+    token: Option<String>,
+    /// Who vouches for the certificates of others, in PEM.
+    pub(crate) authority: Option<PathBuf>,
+    /// Where gateways reach this node, as host and port.
+    pub(crate) address: Option<String>,
+}
+
+impl Default for Cluster {
+    fn default() -> Cluster {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 8003));
+        Cluster { scheduler: None, listen, token: None, authority: None, address: None }
+    }
+}
+
 /// A number of bytes: `"64MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -163,8 +188,38 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Reads the file that was named, else `weft.toml` in this folder where there is one, else nothing.
+    pub(crate) fn find(named: Option<&Path>) -> Result<Settings> {
+        let beside = Path::new("weft.toml");
+        match named.or_else(|| beside.exists().then_some(beside)) {
+            Some(path) => Settings::read(path),
+            None => Settings::without_file(),
+        }
+    }
+
+    /// How the scheduler is set up.
+    pub(crate) fn scheduler_config(&self) -> scheduler::Config {
+        scheduler::Config {
+            policy: self.scheduler.policy.clone(),
+            journal: self.scheduler.journal.then(|| self.state.join("journal")),
+            models: self.models.clone(),
+            ..scheduler::Config::default()
+        }
+    }
+
+    /// What gateways and nodes must bring to join.
+    pub(crate) fn token(&self) -> Option<String> {
+        self.cluster.token.clone().or_else(|| std::env::var("WEFT_TOKEN").ok()).filter(|token| !token.is_empty())
+    }
+
+    /// Where the scheduler is, as typed or as written.
+    pub(crate) fn scheduler_url(&self, typed: Option<String>) -> Result<String> {
+        let found = typed.or_else(|| self.cluster.scheduler.clone());
+        found.ok_or_else(|| Misuse("find the scheduler: say where it is with --scheduler URL".into()).into())
+    }
+
     /// What goes for somebody who has no file.
-    pub(crate) fn without_file() -> Result<Settings> {
+    fn without_file() -> Result<Settings> {
         let mut settings = Settings::default();
         settings.resolve(&std::path::absolute(".")?);
         Ok(settings)
@@ -173,7 +228,8 @@ impl Settings {
     fn resolve(&mut self, folder: &Path) {
         self.state = folder.join(&self.state);
         let tls = self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key]);
-        let node = [&mut self.node.python, &mut self.node.onnxruntime].into_iter().flatten();
+        let node =
+            [&mut self.node.python, &mut self.node.onnxruntime, &mut self.cluster.authority].into_iter().flatten();
         let models = self.models.iter_mut().filter_map(|spec| match &mut spec.kind {
             rpc::Kind::Onnx { path } | rpc::Kind::Python { path, .. } => Some(path),
             rpc::Kind::Virtual { .. } => None,

@@ -1,0 +1,148 @@
+//! `weft scheduler`, `weft gateway`, `weft node`: the parts of `weft up` on machines of their own.
+
+use crate::servers::{Listeners, Servers, listen};
+use crate::up::settings::Settings;
+use crate::up::{Addresses, wait_for_signal};
+use anyhow::{Context, Result};
+use clap::Args;
+use scheduler::{Scheduler, Store};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Run the scheduler that gateways and nodes on other machines join.
+///
+/// It decides which requests run where and when, and keeps what is deployed. Whoever joins must bring the token of the
+/// [cluster] table, or of WEFT_TOKEN.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 0.0.0.0:8003")]
+pub(crate) struct SchedulerArguments {
+    /// What to serve and how
+    config: Option<PathBuf>,
+    /// Where to listen for gateways and nodes
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+}
+
+/// Run a gateway whose scheduler is on another machine.
+///
+/// Clients speak to it as to `weft up`. It tells the scheduler who waits, and hands tensors straight to the nodes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  WEFT_TOKEN=secret weft gateway --scheduler http://10.0.0.1:8003 --http 0.0.0.0:8000"
+)]
+pub(crate) struct GatewayArguments {
+    /// Limits, keys, addresses
+    config: Option<PathBuf>,
+    /// Where the scheduler is
+    #[arg(long, value_name = "URL")]
+    scheduler: Option<String>,
+    #[command(flatten)]
+    addresses: Addresses,
+}
+
+/// Run workers for a scheduler on another machine.
+///
+/// A node may come, go and die at any time: what it ran is run again elsewhere while there is time.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  WEFT_TOKEN=secret weft node --scheduler http://10.0.0.1:8003 --address 10.0.0.7:8004"
+)]
+pub(crate) struct NodeArguments {
+    /// How workers are run
+    config: Option<PathBuf>,
+    /// Where the scheduler is
+    #[arg(long, value_name = "URL")]
+    scheduler: Option<String>,
+    /// Where gateways reach this node, as host and port
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
+    /// Where to listen for gateways [default: the port of --address, on all interfaces]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// What people call it [default: its address]
+    #[arg(long)]
+    name: Option<String>,
+    /// Where to keep run-time files
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+}
+
+fn start(work: impl Future<Output = Result<()>>) -> Result<()> {
+    crate::logging::start();
+    crate::up::runtime()?.block_on(work)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("read {}", path.display()))
+}
+
+fn identity(settings: &Settings) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    settings.tls.as_ref().map(|tls| Ok((read(&tls.certificate)?, read(&tls.key)?))).transpose()
+}
+
+pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
+    let settings = Settings::find(arguments.config.as_deref())?;
+    let address = arguments.listen.unwrap_or(settings.cluster.listen);
+    start(async move {
+        let listener = listen("listen", address).await?;
+        let store = Store::open(&settings.state.join("weft.redb"))?;
+        let (scheduler, thread) = Scheduler::start(settings.scheduler_config(), store)?;
+        let config = scheduler::server::ServerConfig { token: settings.token(), identity: identity(&settings)? };
+        tracing::info!(%address, "scheduling; gateways and nodes may join");
+        let signal = async { drop(wait_for_signal().await) };
+        scheduler::server::serve(scheduler.clone(), listener, config, signal).await?;
+        scheduler.stop();
+        drop(thread.join());
+        Ok(())
+    })
+}
+
+pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
+    let mut settings = Settings::find(arguments.config.as_deref())?;
+    arguments.addresses.apply(&mut settings);
+    let remote = gateway::remote::Remote {
+        scheduler: settings.scheduler_url(arguments.scheduler)?,
+        token: settings.token(),
+        authority: settings.cluster.authority.as_deref().map(read).transpose()?,
+    };
+    start(async move {
+        let listeners = Listeners::bind(&settings).await?;
+        let gateway = gateway::remote::start(remote);
+        let nowhere = Arc::new(|_: &str, _: usize| vec!["logs are on the nodes, which print them".to_string()]);
+        let mut servers = Servers::start(&settings, &gateway, nowhere, listeners)?;
+        tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
+        tokio::select! {
+            signal = wait_for_signal() => signal?,
+            broke = servers.broke() => broke.context("serve")?,
+        }
+        servers.finish().await
+    })
+}
+
+pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
+    let mut settings = Settings::find(arguments.config.as_deref())?;
+    if let Some(state) = &arguments.state {
+        settings.state = std::path::absolute(state)?;
+    }
+    let address = arguments.address.or(settings.cluster.address.clone()).unwrap_or_else(|| "127.0.0.1:8004".into());
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let port: u16 =
+        port.ok_or_else(|| crate::output::Misuse(format!("understand the address {address}: it has no port")))?;
+    let bind = arguments.listen.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], port)));
+    let remote = node::remote::Remote {
+        scheduler: settings.scheduler_url(arguments.scheduler)?,
+        token: settings.token(),
+        authority: settings.cluster.authority.as_deref().map(read).transpose()?,
+        identity: identity(&settings)?,
+        name: arguments.name.unwrap_or_else(|| address.clone()),
+        virtual_gpus: settings.node.virtual_gpus,
+        address,
+    };
+    let config = crate::setup::node_config(&settings)?;
+    start(async move {
+        let listener = listen("listen", bind).await?;
+        let signal = async { drop(wait_for_signal().await) };
+        node::remote::run(config, remote, listener, signal).await
+    })
+}

@@ -1,0 +1,339 @@
+//! `weft up` as people use it: started, asked, changed, killed and stopped, over real sockets.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use support::{root, weft};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const DOUBLE: &str = r#"
+import os, sys, time
+
+class Double:
+    inputs = [("x", "FP32", [-1, 4])]
+    outputs = [("y", "FP32", [-1, 4])]
+
+    def load(self):
+        print("loaded and ready to double")
+
+    def predict(self, inputs):
+        x = inputs["x"]
+        if (x == -1).any():
+            raise ValueError("minus one is not for doubling")
+        if (x == -9).any():
+            os.kill(os.getpid(), 9)
+        if (x == -5).any():
+            time.sleep(0.5)
+        return {"y": x * 2}
+"#;
+
+/// A folder of state whose Python environment is shared by all tests, so that it is installed once.
+fn state() -> &'static Path {
+    static STATE: OnceLock<PathBuf> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let folder = root().join("target/tmp/serve-state");
+        let setup = Command::new(weft()).arg("setup").arg("--state").arg(&folder).output().expect("weft runs");
+        assert!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stderr));
+        folder
+    })
+}
+
+struct Server {
+    process: Child,
+    folder: TempDir,
+    http: u16,
+    metrics: u16,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Server {
+    fn start(models: &str) -> Server {
+        Server::start_in(tempfile::tempdir().unwrap(), models, &[])
+    }
+
+    fn start_in(folder: TempDir, models: &str, more: &[&str]) -> Server {
+        fs::write(folder.path().join("double.py"), DOUBLE).unwrap();
+        let environment = state().join("environment/bin/python");
+        let config = format!("[node]\npython = {environment:?}\nvirtual_gpus = 4\n{models}");
+        let path = folder.path().join("weft.toml");
+        fs::write(&path, config).unwrap();
+        let [http, grpc, metrics] = [(); 3].map(|()| free_port());
+        let mut command = Command::new(weft());
+        command.arg("up").arg(&path).args(more);
+        for (name, port) in [("--http", http), ("--grpc", grpc), ("--metrics", metrics)] {
+            command.arg(name).arg(format!("127.0.0.1:{port}"));
+        }
+        let talk = fs::File::create(folder.path().join("stderr.txt")).unwrap();
+        let process = command.stderr(Stdio::from(talk)).spawn().expect("weft runs");
+        let server = Server { process, folder, http, metrics };
+        server.wait("the server to be ready", |server| {
+            server.try_ask(server.http, "GET", "/v2/health/ready", "").ok()?.ok(200)
+        });
+        server
+    }
+
+    /// Tries until something is there.
+    fn wait<T>(&self, what: &str, mut ready: impl FnMut(&Server) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = ready(self) {
+                return found;
+            }
+            if Instant::now() > deadline {
+                let talk = fs::read_to_string(self.folder.path().join("stderr.txt")).unwrap_or_default();
+                panic!("waited in vain for {what}; the server said:\n{talk}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn try_ask(&self, port: u16, method: &str, path: &str, body: &str) -> std::io::Result<Answer> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Answer::read(&text).ok_or_else(|| std::io::Error::other(format!("half an answer: {text:?}")))
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.try_ask(self.http, method, path, body).expect("the server answers")
+    }
+
+    fn double(&self, model: &str, x: f32) -> Answer {
+        let body = json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [x; 4]}]});
+        self.ask("POST", &format!("/v2/models/{model}/infer"), &body.to_string())
+    }
+
+    /// Runs a command against this server; what it printed.
+    fn command(&self, arguments: &[&str]) -> Result<String, String> {
+        let url = format!("http://127.0.0.1:{}", self.metrics);
+        let output = Command::new(weft()).args(arguments).args(["--server", &url]).output().expect("weft runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: Value,
+}
+
+impl Answer {
+    fn read(text: &str) -> Option<Answer> {
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(Answer { status, head: head.to_lowercase(), body: serde_json::from_str(body).unwrap_or(Value::Null) })
+    }
+
+    fn ok(self, status: u16) -> Option<Answer> {
+        (self.status == status).then_some(self)
+    }
+
+    fn first(&self) -> Option<f64> {
+        self.body["outputs"][0]["data"][0].as_f64()
+    }
+}
+
+const PYTHON: &str = "[[model]]\nname = \"double\"\nkind = \"python\"\npath = \"double.py\"\nslo = \"5s\"\n";
+
+#[test]
+fn a_python_model_answers_fails_and_recovers() {
+    let server = Server::start(PYTHON);
+    assert_eq!(server.double("double", 21.0).first(), Some(42.0));
+    let failed = server.double("double", -1.0);
+    assert_eq!(failed.status, 500);
+    let error = failed.body["error"].as_str().unwrap();
+    assert!(error.contains("ValueError") && error.contains("minus one is not for doubling"), "{error}");
+    assert_eq!(server.double("double", 1.0).first(), Some(2.0));
+    // It kills its own process; the request is tried again until its time is up, others go on afterwards.
+    let killed = server.double("double", -9.0);
+    assert!([500, 503].contains(&killed.status), "{killed:?}");
+    server.wait("the worker to be back", |server| server.double("double", 3.0).ok(200));
+    let unknown = server.double("nobody", 1.0);
+    assert_eq!((unknown.status, unknown.body["error"].as_str().is_some()), (404, true));
+    let logs = server.command(&["logs", "double"]).unwrap();
+    assert!(logs.contains("loaded and ready to double"), "{logs}");
+}
+
+#[test]
+fn models_come_and_go_while_it_runs_and_survive_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("double.py"), DOUBLE).unwrap();
+    let file = folder.path().join("double.py").display().to_string();
+    let server = Server::start_in(folder, "", &[]);
+    assert_eq!(server.double("twice", 1.0).status, 404);
+    let said = server.command(&["deploy", "twice", &file, "--slo", "5s"]).unwrap();
+    assert_eq!(said, "twice version 1 is ready\n");
+    assert_eq!(server.double("twice", 4.0).first(), Some(8.0));
+    let missing = server.command(&["deploy", "twice", "/nowhere/model.onnx"]).unwrap_err();
+    assert!(missing.contains("/nowhere/model.onnx"), "{missing}");
+    assert_eq!(server.double("twice", 5.0).first(), Some(10.0), "the version before goes on");
+    server.signal("-KILL");
+    let mut server = server;
+    server.process.wait().unwrap();
+    let folder = std::mem::replace(&mut server.folder, tempfile::tempdir().unwrap());
+    drop(server);
+    let server = Server::start_in(folder, "", &[]);
+    server.wait("the model to be back", |server| server.double("twice", 6.0).ok(200));
+    assert!(server.command(&["models"]).unwrap().contains("twice"));
+    server.command(&["undeploy", "twice"]).unwrap();
+    assert_eq!(server.double("twice", 1.0).status, 404);
+}
+
+#[test]
+fn a_term_signal_answers_what_was_accepted() {
+    let mut server = Server::start(PYTHON);
+    let (http, started) = (server.http, Instant::now());
+    let body = json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [-5.0; 4]}]}).to_string();
+    let asked = std::thread::spawn(move || {
+        let mut stream = TcpStream::connect(("127.0.0.1", http)).unwrap();
+        let length = body.len();
+        write!(stream, "POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}")
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        Answer::read(&text).unwrap()
+    });
+    server.wait("the request to be in flight", |server| {
+        let metrics = server.try_ask(server.metrics, "GET", "/ui/data?since=0", "").ok()?;
+        (metrics.status == 200 && started.elapsed() > Duration::from_millis(200)).then_some(())
+    });
+    server.signal("-TERM");
+    assert_eq!(asked.join().unwrap().first(), Some(-10.0));
+    let status = server.process.wait().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn what_was_decided_live_replays_to_the_same_decisions() {
+    let model = |name: &str| {
+        let latency = "{ alpha = \"1ms\", beta = \"3ms\" }";
+        format!(
+            "[[model]]\nname = \"{name}\"\nkind = \"virtual\"\nlatency = {latency}\nslo = \"30ms\"\nmax_batch = 8\n"
+        )
+    };
+    let server = Server::start_in(tempfile::tempdir().unwrap(), &(model("a") + &model("b")), &["--journal"]);
+    let mut statuses = std::collections::BTreeMap::new();
+    std::thread::scope(|scope| {
+        let ask = |index: usize| {
+            let body = json!({"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]});
+            let path = format!("/v2/models/{}/infer", if index % 2 == 0 { "a" } else { "b" });
+            (0..30).map(|_| server.ask("POST", &path, &body.to_string()).status).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..16).map(|index| scope.spawn(move || ask(index))).collect();
+        for status in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
+            *statuses.entry(status).or_insert(0) += 1;
+        }
+    });
+    assert!(statuses[&200] > 100 && statuses.keys().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    server.signal("-TERM");
+    let mut server = server;
+    server.process.wait().unwrap();
+    let journal = server.folder.path().join(".weft/journal/virtual.journal");
+    let replay = Command::new(weft()).args(["sim", "replay"]).arg(&journal).arg("--json").output().unwrap();
+    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stderr));
+    let told: Value = serde_json::from_slice(&replay.stdout).unwrap();
+    assert!(told["actions"].as_u64().unwrap() > 50, "{told}");
+}
+
+#[test]
+fn a_request_that_cannot_make_it_is_refused_at_once_with_a_time_to_come_back() {
+    let model = "[[model]]\nname = \"slow\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"200ms\" }\nslo = \"1s\"\n";
+    let server = Server::start(model);
+    let body = json!({
+        "inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}],
+        "parameters": {"timeout": 50_000},
+    });
+    let started = Instant::now();
+    let refused = server.ask("POST", "/v2/models/slow/infer", &body.to_string());
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.head.contains("retry-after"), "{}", refused.head);
+    assert!(started.elapsed() < Duration::from_millis(190), "it took {:?}", started.elapsed());
+}
+
+#[test]
+fn parts_on_different_machines_work_together_and_a_node_may_die() {
+    let folder = tempfile::tempdir().unwrap();
+    let [join, http, grpc, metrics, first, second] = [(); 6].map(|()| free_port());
+    let config = folder.path().join("weft.toml");
+    let model =
+        "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"5ms\" }\nslo = \"2s\"\n";
+    fs::write(&config, format!("[cluster]\ntoken = \"secret\"\n[node]\nvirtual_gpus = 1\n{model}")).unwrap();
+    let start = |arguments: &[String]| {
+        let mut command = Command::new(weft());
+        let process = command.arg(&arguments[0]).arg(&config).args(&arguments[1..]).spawn().expect("weft runs");
+        Kept(process)
+    };
+    let words = |text: String| text.split(' ').map(String::from).collect::<Vec<_>>();
+    let _scheduler = start(&words(format!("scheduler --listen 127.0.0.1:{join}")));
+    let url = format!("http://127.0.0.1:{join}");
+    let listen = format!("--http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc} --metrics 127.0.0.1:{metrics}");
+    let gateway = words(format!("gateway --scheduler {url} {listen}"));
+    let gateway = start(&gateway);
+    let node = |port: u16| {
+        let state = folder.path().join(format!("node-{port}")).display().to_string();
+        start(&words(format!("node --scheduler {url} --address 127.0.0.1:{port} --state {state}")))
+    };
+    let dying = node(first);
+    let server = Server { process: gateway.take(), folder: tempfile::tempdir().unwrap(), http, metrics };
+    let body = json!({"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [3, 4]}]}).to_string();
+    let infer = |server: &Server| server.try_ask(http, "POST", "/v2/models/v/infer", &body).ok()?.ok(200);
+    assert_eq!(server.wait("an answer through three processes", infer).first(), Some(3.0));
+    let _living = node(second);
+    server.wait("the second node", |server| {
+        let data = server.try_ask(metrics, "GET", "/ui/data?since=0", "").ok()?;
+        (data.body["cluster"]["nodes"] == 2).then_some(())
+    });
+    drop(dying);
+    for _ in 0..20 {
+        server.wait("an answer from the node that is left", infer);
+    }
+}
+
+/// A process that is killed when it goes out of sight.
+struct Kept(Child);
+
+impl Kept {
+    fn take(mut self) -> Child {
+        let placeholder = Command::new("true").spawn().expect("true runs");
+        std::mem::replace(&mut self.0, placeholder)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
