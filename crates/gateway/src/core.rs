@@ -233,7 +233,8 @@ impl Gateway {
                 leads: outputs.leads,
             }),
             Err(ServeError::Refused(refusal)) => statistics.refused(kind_of(refusal), total),
-            Err(_) => statistics.failed(total),
+            Err(ServeError::Invalid(_) | ServeError::NotFound(_)) => statistics.invalid(),
+            Err(ServeError::Failed(_)) => statistics.failed(total),
         }
         outcome.map(|(response, ..)| response)
     }

@@ -57,7 +57,8 @@ pub(crate) fn worker(id: u64, model: &str, busy: Span) -> WorkerView {
 
 /// Workers and queues by model number.
 pub(crate) fn overview(workers: Vec<WorkerView>, queues: &[(u32, usize)]) -> Overview {
-    Overview { workers, queues: queues.into(), nodes: vec!["node-1".into()] }
+    let node = rpc::NodeView { node: 0, name: "node-1".into(), address: String::new() };
+    Overview { workers, queues: queues.into(), nodes: vec![node] }
 }
 
 /// Counts some of everything.

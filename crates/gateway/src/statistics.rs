@@ -21,6 +21,8 @@ pub struct Statistics {
     pub late: AtomicU64,
     /// Answered with an error of the model's.
     pub failed: AtomicU64,
+    /// Answered with an error of the client's: the request made no sense for the model.
+    pub invalid: AtomicU64,
     /// Refused, by [`Refused`].
     pub refused: [AtomicU64; Refused::ALL.len()],
     /// Not yet answered.
@@ -53,6 +55,7 @@ impl Default for Statistics {
             good: zero(),
             late: zero(),
             failed: zero(),
+            invalid: zero(),
             refused: std::array::from_fn(|_| zero()),
             pending: zero(),
             rows: zero(),
@@ -140,6 +143,11 @@ impl Statistics {
     pub fn failed(&self, total: Span) {
         self.failed.fetch_add(1, Relaxed);
         self.failed_ns.fetch_add(total.nanos(), Relaxed);
+    }
+
+    /// Counts a request that made no sense.
+    pub fn invalid(&self) {
+        self.invalid.fetch_add(1, Relaxed);
     }
 
     /// Counts a request that was refused.

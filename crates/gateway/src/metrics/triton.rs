@@ -48,7 +48,7 @@ fn failures(scrape: &Scrape, out: &mut Exposition) {
         let mut add = |reason: &str, count: u64| family.add(&labels.with("reason", reason), count);
         add("BACKEND", read(&statistics.failed));
         add("CANCELED", 0);
-        add("OTHER", 0);
+        add("OTHER", read(&statistics.invalid));
         add("REJECTED", statistics.refused.iter().map(read).sum());
     }
 }

@@ -34,6 +34,7 @@ fn requests(scrape: &Scrape, out: &mut Exposition) {
         add("good", &statistics.good);
         add("late", &statistics.late);
         add("failed", &statistics.failed);
+        add("invalid", &statistics.invalid);
         for reason in Refused::ALL {
             add(&format!("refused_{}", reason.name()), &statistics.refused[reason as usize]);
         }

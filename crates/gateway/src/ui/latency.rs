@@ -32,7 +32,7 @@ pub(super) fn percentiles(latencies: &Latencies, objective: Objective) -> Option
         return None;
     }
     Some([50, 90, 99].map(|percent: u64| {
-        let rank = total as f64 * percent as f64 / 100.0;
+        let rank = (total * percent).div_ceil(100) as f64;
         let in_time = objective.late * 100 <= total * (100 - percent);
         let mut below = 0.0;
         for (bucket, count) in latencies.iter().enumerate() {
@@ -47,7 +47,7 @@ pub(super) fn percentiles(latencies: &Latencies, objective: Objective) -> Option
                     *(if in_time { &mut to } else { &mut from }) = objective.millis;
                 }
                 // Each stands in the middle of its own part of the bucket.
-                return from + (to - from) * ((rank - below - 0.5) / count).max(0.0);
+                return from + (to - from) * (rank - below - 0.5) / count;
             }
             below += count;
         }
