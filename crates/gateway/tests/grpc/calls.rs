@@ -176,8 +176,8 @@ async fn tensors_travel_through_shared_memory() {
     }
     let mut incomplete = ask(place("region", 0, 64), place("region", 64, 64));
     incomplete.inputs[0].parameters.remove("shared_memory_byte_size");
-    let status = client.model_infer(incomplete).await.unwrap_err();
-    assert!(status.message().contains("`shared_memory_byte_size` is missing"), "{}", status.message());
+    let refusal = client.model_infer(incomplete).await.unwrap_err();
+    assert!(refusal.message().contains("`shared_memory_byte_size` is missing"), "{}", refusal.message());
 
     let unregister = SystemSharedMemoryUnregisterRequest { name: "region".into() };
     client.system_shared_memory_unregister(unregister).await.unwrap();

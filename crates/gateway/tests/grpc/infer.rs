@@ -126,7 +126,7 @@ async fn what_makes_no_sense_is_named() {
         (with(&|it| it.inputs[0].shape = vec![9, 16]), Code::InvalidArgument, "holds 9 rows; 1 to 8 are allowed"),
         (
             ModelInferRequest {
-                inputs: vec![input("FP32", &[2, i64::MAX])],
+                inputs: vec![input("FP32", &[4, i64::MAX])],
                 ..ModelInferRequest { model_name: "echo_fp32".into(), ..request("echo") }
             },
             Code::InvalidArgument,
