@@ -204,7 +204,7 @@ mod tests {
         check(regions.read("other", 0, 1).map(drop), "there is no shared memory region `other`");
         check(regions.register("region", "/a", 0, 1), "registered already");
         let expected = Region { name: "region".into(), key: "/a".into(), offset: 16, bytes: 32 };
-        assert_eq!(regions.status(None).unwrap(), [expected.clone()]);
+        assert_eq!(regions.status(None).unwrap(), std::slice::from_ref(&expected));
         assert_eq!(regions.status(Some("region")).unwrap(), [expected]);
         regions.unregister(Some("other"));
         regions.unregister(None);

@@ -76,7 +76,7 @@ async fn statistics_count_what_became_of_requests() {
     };
     let echo = ask("echo", "").await.unwrap();
     assert_eq!(echo.iter().map(|model| model.version.as_str()).collect::<Vec<_>>(), ["1", "2"]);
-    let counts = echo[1].inference_stats.clone().unwrap();
+    let counts = echo[1].inference_stats.unwrap();
     assert_eq!((echo[1].inference_count, echo[1].execution_count), (2, 2));
     assert_eq!((counts.success.unwrap().count, counts.compute_infer.unwrap().ns), (2, 100_000));
     assert!(echo[1].last_inference > 0);
