@@ -91,6 +91,28 @@ impl Server {
         }
     }
 
+    /// How long it took from the start until it said that it is ready.
+    pub(crate) fn wait_until_ready(&mut self, limit: Duration) -> Result<Duration> {
+        loop {
+            let took = self.started.elapsed();
+            if http::get(self.ports.http, "/v2/health/ready").is_ok_and(|(status, _)| status == 200) {
+                return Ok(took);
+            }
+            if let Some(status) = self.child.try_wait().context("look after a server")? {
+                bail!("start {}: it ended with {status}; it said:\n{}", self.name, self.last_words());
+            }
+            if took > limit {
+                bail!("wait {} for {}; it said:\n{}", seconds(limit), self.name, self.last_words());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until somebody else ends it.
+    pub(crate) fn wait_for_end(mut self) -> Result<()> {
+        self.child.wait().with_context(|| format!("wait for {}", self.name)).map(drop)
+    }
+
     /// Whether it still answers.
     pub(crate) fn ask(&self, question: &Question) -> Result<()> {
         question.is_answered(self.ports.http).with_context(|| format!("ask {}", self.name))

@@ -199,7 +199,9 @@ fn overview(models: &[Model], second: u64) -> Overview {
     Overview {
         workers: workers.collect(),
         queues: models.iter().map(queue).collect(),
-        nodes: (0..2).map(|node| rpc::NodeView { node, name: format!("node-{node}"), address: String::new() }).collect(),
+        nodes: (0..2)
+            .map(|node| rpc::NodeView { node, name: format!("node-{node}"), address: String::new() })
+            .collect(),
     }
 }
 

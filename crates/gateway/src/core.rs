@@ -13,8 +13,8 @@ use crate::statistics::{Refused, Served, Statistics};
 use arc_swap::ArcSwap;
 use policy::Span;
 use rpc::{
-    Answer, Arrival, Catalog, Entry, Failure, Grant, NotFound, Order, OrderError, Outputs, Overview, Part, Payload,
-    Refusal, State, Tensor, ToGateway,
+    Answer, Arrival, Catalog, Entry, Failure, Grant, Kind, NotFound, Order, OrderError, Outputs, Overview, Part,
+    Payload, Refusal, State, Tensor, TensorSpec, ToGateway,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -268,7 +268,11 @@ impl Gateway {
         (self.links.arrival)(Arrival { request, model: entry.model, at, within, priority: inference.priority });
         match told.await {
             Ok(Outcome::Done(Ok(mut outputs))) => {
-                let tensors = pick(std::mem::take(&mut outputs.tensors), &inference.outputs);
+                let mut tensors = std::mem::take(&mut outputs.tensors);
+                if let Kind::Virtual { .. } = spec.kind {
+                    rename(&mut tensors, &info.outputs);
+                }
+                let tensors = pick(tensors, &inference.outputs);
                 Ok((Response { model: spec.clone(), outputs: tensors }, outputs, rows, within))
             }
             Ok(Outcome::Done(Err(failure @ Failure::Unreachable))) => {
@@ -335,6 +339,13 @@ impl<'a> Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         self.0.pending.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Emulated GPUs answer with the inputs themselves, which know nothing of the outputs' names.
+fn rename(tensors: &mut [Tensor], outputs: &[TensorSpec]) {
+    for (tensor, output) in tensors.iter_mut().zip(outputs) {
+        tensor.name = output.name.as_str().into();
     }
 }
 

@@ -7,6 +7,15 @@ use std::time::Duration;
 
 /// The status and the body of the answer; the body may still have its chunk sizes in it.
 pub(super) fn post(port: u16, path: &str, body: &str) -> Result<(u16, String)> {
+    ask("POST", port, path, body)
+}
+
+/// The same for a page.
+pub(super) fn get(port: u16, path: &str) -> Result<(u16, String)> {
+    ask("GET", port, path, "")
+}
+
+fn ask(method: &str, port: u16, path: &str, body: &str) -> Result<(u16, String)> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let patience = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&address, patience).context("connect")?;
@@ -14,7 +23,7 @@ pub(super) fn post(port: u16, path: &str, body: &str) -> Result<(u16, String)> {
     stream.set_write_timeout(Some(patience)).context("connect")?;
     let length = body.len();
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).context("send a request")?;

@@ -182,7 +182,7 @@ impl Settings {
         let text =
             std::fs::read_to_string(path).map_err(|error| Misuse(format!("read {shown}: {}", reason(&error))))?;
         let mut settings: Settings = toml::from_str(&text).map_err(|error| Misuse(format!("read {shown}: {error}")))?;
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         settings.resolve(&std::path::absolute(folder)?);
         settings.check().map_err(|problem| Misuse(format!("read {shown}: {problem}")))?;
         Ok(settings)
