@@ -1,6 +1,5 @@
 //! How fast: Criterion's estimates as a page.
 
-use crate::ci::packages_with_benches;
 use crate::machine::Machine;
 use crate::serving;
 use crate::workspace::Workspace;
@@ -184,6 +183,18 @@ fn row(benchmark: &Benchmark, median: &Estimate) -> String {
     );
     let elements = elements.map_or_else(|| "-".to_owned(), |elements| format!("{elements:.0}"));
     format!("| {name} | {elements} | {time} | {speed} |")
+}
+
+/// Names of our packages that have a `benches` folder.
+fn packages_with_benches(workspace: &Workspace) -> Result<Vec<String>> {
+    let metadata = workspace.cargo(["metadata", "--no-deps", "--format-version", "1"]).read()?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).context("read what cargo metadata printed")?;
+    let has_bench = |package: &&serde_json::Value| {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        targets.flat_map(|target| target["kind"].as_array().into_iter().flatten()).any(|kind| kind == "bench")
+    };
+    let packages = metadata["packages"].as_array().context("read what cargo metadata printed: no packages")?;
+    Ok(packages.iter().filter(has_bench).filter_map(|package| package["name"].as_str().map(str::to_owned)).collect())
 }
 
 #[cfg(test)]

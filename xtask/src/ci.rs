@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 /// Run every check that a change must pass, stopping at the first that fails.
 ///
 /// Sets up what is missing (rustfmt, clippy), then: format, clippy, tests, documentation, the commands in the
-/// documentation, the examples, a longer fuzz smoke, a look for machine paths, and that benches compile. Ends with
-/// a table of how long each step took.
+/// documentation, the examples, a longer fuzz smoke and a look for machine paths. Ends with a table of how long each
+/// step took.
 ///
 /// Example: cargo xtask ci
 #[derive(clap::Args)]
@@ -48,33 +48,7 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
         docs::run_all(workspace, false)
     })?;
     steps.step("examples", "run the command it names", || examples::run_all(workspace))?;
-    steps.step("benches compile", "fix what it says", || benches(workspace))?;
     steps.print();
     eprintln!("\nall checks passed");
     Ok(())
-}
-
-fn benches(workspace: &Workspace) -> Result<()> {
-    let packages = packages_with_benches(workspace)?;
-    if packages.is_empty() {
-        eprintln!("  no benches");
-        return Ok(());
-    }
-    let mut arguments = vec!["bench", "--no-run", "--bench", "*"];
-    for package in &packages {
-        arguments.extend(["--package", package]);
-    }
-    workspace.cargo(arguments).run().map(drop)
-}
-
-/// Names of our packages that have a `benches` folder.
-pub(crate) fn packages_with_benches(workspace: &Workspace) -> Result<Vec<String>> {
-    let metadata = workspace.cargo(["metadata", "--no-deps", "--format-version", "1"]).read()?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata).context("read what cargo metadata printed")?;
-    let has_bench = |package: &&serde_json::Value| {
-        let targets = package["targets"].as_array().into_iter().flatten();
-        targets.flat_map(|target| target["kind"].as_array().into_iter().flatten()).any(|kind| kind == "bench")
-    };
-    let packages = metadata["packages"].as_array().context("read what cargo metadata printed: no packages")?;
-    Ok(packages.iter().filter(has_bench).filter_map(|package| package["name"].as_str().map(str::to_owned)).collect())
 }

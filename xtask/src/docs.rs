@@ -3,9 +3,12 @@
 //! Blocks marked `console` hold commands on lines that start with `$ `; a line that ends in a backslash goes on
 //! in the next one, after `> `. A line `? 2` below a command says that it ends with that status (`? failed`: with
 //! any but 0). Blocks marked `console,slow` and `console,skip` are not run; words after the mark are the reason.
+//! Those marked `console,serve` are run as one, see `session`.
 //!
 //! Commands see the repository's folders as they would at its root, through links, and the files that they make
 //! land in a scratch folder. What they print is not compared: the transcripts in `tests/` are.
+
+mod session;
 
 use crate::program::{Program, seconds};
 use crate::setup;
@@ -44,7 +47,16 @@ pub(crate) fn run_all(workspace: &Workspace, slow: bool) -> Result<()> {
             continue;
         }
         let folder = scratch(workspace)?;
-        for block in blocks {
+        let session: Vec<&str> = blocks
+            .iter()
+            .filter(|block| block.mark == Mark::Serve)
+            .flat_map(|block| block.commands.iter().map(|command| command.text.as_str()))
+            .collect();
+        if !session.is_empty() {
+            session::run(workspace, &folder, &name, &session, &texts(&text))?;
+            run += session.len();
+        }
+        for block in blocks.iter().filter(|block| block.mark != Mark::Serve) {
             let reason = match (block.mark, slow) {
                 (Mark::Run, _) | (Mark::Slow, true) => None,
                 (Mark::Slow, false) if block.reason.is_empty() => Some("slow; `cargo xtask docs --slow` runs it"),
@@ -145,6 +157,8 @@ enum Mark {
     Run,
     Slow,
     Skip,
+    /// Part of the page's session: see `session`.
+    Serve,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -192,8 +206,9 @@ fn blocks(page: &str) -> Result<Vec<Block>> {
             "console" => Mark::Run,
             "console,slow" => Mark::Slow,
             "console,skip" => Mark::Skip,
+            "console,serve" => Mark::Serve,
             words if words.starts_with("console") => {
-                bail!("line {}: `{words}`: expected console, console,slow or console,skip", number + 1)
+                bail!("line {}: `{words}`: expected console, console,slow, console,skip or console,serve", number + 1)
             }
             _ => continue,
         };
@@ -202,6 +217,18 @@ fn blocks(page: &str) -> Result<Vec<Block>> {
         found.push(Block { mark, reason: reason.trim().to_owned(), commands });
     }
     Ok(found)
+}
+
+/// The lines of blocks marked `text`.
+fn texts(page: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() == "```text" {
+            found.extend(lines.by_ref().take_while(|line| line.trim() != "```").filter(|line| !line.trim().is_empty()));
+        }
+    }
+    found
 }
 
 fn commands(body: &[(usize, &str)]) -> Result<Vec<Command>> {
@@ -264,7 +291,10 @@ mod tests {
     #[test]
     fn a_wrong_mark_and_an_empty_block_are_refused() {
         for (page, message) in [
-            ("```console,slwo\n$ a\n```\n", "line 1: `console,slwo`: expected console, console,slow or console,skip"),
+            (
+                "```console,slwo\n$ a\n```\n",
+                "line 1: `console,slwo`: expected console, console,slow, console,skip or console,serve",
+            ),
             ("\n```console\nweft\n```\n", "line 2: a console block without a line that starts with `$ `"),
         ] {
             assert_eq!(blocks(page).unwrap_err().to_string(), message);

@@ -21,6 +21,7 @@ mod peers;
 mod server;
 mod serving;
 mod clients;
+mod soak;
 mod fuzz;
 mod machine;
 
@@ -45,6 +46,7 @@ enum Command {
     Bench(bench::Arguments),
     Peers(peers::Arguments),
     Clients(clients::Arguments),
+    Soak(soak::Arguments),
     Fuzz(fuzz::Arguments),
 }
 
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
         Command::Peers(arguments) => peers::peers(&workspace, &arguments),
+        Command::Soak(arguments) => soak::soak(&workspace, &arguments),
         Command::Clients(arguments) => clients::clients(&workspace, &arguments),
         Command::Fuzz(arguments) => fuzz::fuzz(&workspace, &arguments),
     });

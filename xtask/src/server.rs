@@ -108,6 +108,34 @@ impl Server {
         }
     }
 
+    /// Waits until a model of it can be asked.
+    pub(crate) fn wait_until_asked(&mut self, model: &str, limit: Duration) -> Result<()> {
+        let path = format!("/v2/models/{model}/ready");
+        while !http::get(self.ports.http, &path).is_ok_and(|(status, _)| status == 200) {
+            if self.started.elapsed() > limit {
+                bail!("wait {} for model {model}; {} said:\n{}", seconds(limit), self.name, self.last_words());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Kills it, with all its children, as a machine does that loses power.
+    pub(crate) fn kill(mut self) {
+        processes::signal("KILL", &processes::tree(self.child.id()));
+        let _ = self.child.wait();
+    }
+
+    /// Kills one of its children whose command line has this in it; whether there was one.
+    pub(crate) fn kill_child(&self, command: &str) -> bool {
+        let tree = processes::tree(self.child.id());
+        let found = tree.iter().skip(1).find(|process| processes::command_line(process).contains(command));
+        if let Some(process) = found {
+            processes::signal("KILL", std::slice::from_ref(process));
+        }
+        found.is_some()
+    }
+
     /// Waits until somebody else ends it.
     pub(crate) fn wait_for_end(mut self) -> Result<()> {
         self.child.wait().with_context(|| format!("wait for {}", self.name)).map(drop)

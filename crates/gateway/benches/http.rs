@@ -3,7 +3,10 @@
 //!
 //! ```text
 //! cargo bench -p weft-gateway --bench http
+//! cargo bench -p weft-gateway --bench http -- serve
 //! ```
+//!
+//! The second serves on some port until it is interrupted, for load and fuzzing by other programs.
 //!
 //! Other programs take their share of a machine. So what a request costs the server is measured in processor time of
 //! its one thread, and rates are those of a thread that has a core to itself.
@@ -27,6 +30,12 @@ const CONNECTIONS: usize = 8;
 const SECONDS: u64 = 5;
 
 fn main() {
+    if std::env::args().any(|argument| argument == "serve") {
+        println!("http://{}", Server::start().address);
+        loop {
+            std::thread::park();
+        }
+    }
     let body = Bytes::from(support::echo_body());
     println!("body of {} bytes", body.len());
     let nanos = each(|| drop(black_box(decode(&body, None))));
@@ -93,7 +102,8 @@ impl Server {
     fn start() -> Server {
         let (tell, told) = mpsc::channel();
         let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel::<mpsc::Sender<Duration>>();
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("server".into());
+        let spawned = thread.spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -103,10 +113,15 @@ impl Server {
                         let _ = back.send(processor_time());
                     }
                 });
+                let gateway = support::gateway();
+                let mut catalog = (*gateway.catalog()).clone();
+                catalog.entries.retain(|entry| entry.info.is_some());
+                gateway.publish(catalog);
                 let never = std::future::pending::<()>();
-                serve(support::gateway(), listener, HttpConfig::default(), never).await.expect("a server");
+                serve(gateway, listener, HttpConfig::default(), never).await.expect("a server");
             });
         });
+        spawned.expect("a thread");
         Server { address: told.recv().expect("an address"), ask }
     }
 

@@ -7,6 +7,21 @@ use rpc::inference::{
 };
 use rpc::{Entry, Kind, TensorSpec};
 
+/// What clients can look for before they use an extension.
+pub(crate) const EXTENSIONS: [&str; 11] = [
+    "classification",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+];
+
 /// The configuration of a model version, as far as it is known.
 pub fn config(entry: &Entry) -> ModelConfig {
     let spec = &entry.spec;

@@ -246,6 +246,9 @@ impl Gateway {
     ) -> Result<(Response, Outputs, usize, Span), ServeError> {
         let spec = &entry.spec;
         let info = match (&entry.info, &entry.state) {
+            (_, State::Unavailable(reason)) if reason == rpc::catalog::UNLOADED => {
+                return Err(NotFound::Unloaded(spec.name.clone()).into());
+            }
             (_, State::Unavailable(reason)) => {
                 return Err(Refusal::Unavailable(format!("model `{}` is not available: {reason}", spec.name)).into());
             }

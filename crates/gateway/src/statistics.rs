@@ -3,6 +3,8 @@
 //! Everything that is shown anywhere (metrics, model statistics, the dashboard) is worked out from these.
 
 use policy::Span;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Buckets of a batch-size histogram: 1, 2, up to 4, 8, ... and all above 256.
@@ -43,6 +45,8 @@ pub struct Statistics {
     pub last_ms: AtomicU64,
     /// Batches by size.
     pub batch_sizes: [AtomicU64; BATCH_BUCKETS],
+    /// Batches by exact size, and how long they took in all.
+    by_size: Mutex<BTreeMap<usize, (u64, Span)>>,
     /// Answers with outputs by latency.
     pub latencies: [AtomicU64; LATENCY_BUCKETS],
 }
@@ -65,6 +69,7 @@ impl Default for Statistics {
             computed_ns: zero(),
             failed_ns: zero(),
             last_ms: zero(),
+            by_size: Mutex::default(),
             batch_sizes: std::array::from_fn(|_| zero()),
             latencies: std::array::from_fn(|_| zero()),
         }
@@ -136,7 +141,16 @@ impl Statistics {
         if served.leads {
             add(&self.batches, 1);
             add(&self.batch_sizes[batch_bucket(served.batch_size)], 1);
+            let mut by_size = self.by_size.lock().expect("no panic holds this lock");
+            let (count, took) = by_size.entry(served.batch_size).or_default();
+            (*count, *took) = (*count + 1, *took + served.computed);
         }
+    }
+
+    /// Batch sizes, how many batches had them, and how long those took in all.
+    pub fn by_size(&self) -> Vec<(usize, u64, Span)> {
+        let by_size = self.by_size.lock().expect("no panic holds this lock");
+        by_size.iter().map(|(size, (count, took))| (*size, *count, *took)).collect()
     }
 
     /// Counts a request that the model failed.

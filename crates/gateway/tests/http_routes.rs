@@ -100,6 +100,7 @@ async fn the_repository() {
         ("/v2/repository/models/broken/load", "", 400, "its file is gone"),
         ("/v2/repository/models/echo/load", r#"{"parameters":{"config":"{}"}}"#, 400, "`config` cannot be given"),
         ("/v2/repository/models/echo/load", "{", 400, "JSON"),
+        ("/v2/repository/models/echo/unload", r#"{"parameters":[1]}"#, 400, "JSON"),
         ("/v2/repository/index", "[1]", 400, "JSON"),
     ] {
         let answer = post(path, body).await;
@@ -154,7 +155,7 @@ async fn shared_memory() {
     assert_eq!(post("/v2/systemsharedmemory/region/x/register", "{}".into()).await.status, 400);
     let escape = json!({"key": "../etc/passwd", "byte_size": 1}).to_string();
     assert_eq!(post("/v2/systemsharedmemory/region/x/register", escape).await.status, 400);
-    assert_eq!(get("/v2/systemsharedmemory/region/x/status").await.status, 400);
+    assert_eq!(get("/v2/systemsharedmemory/region/x/status").await.status, 404);
     assert_eq!(post("/v2/systemsharedmemory/region/r%201/unregister", "".into()).await.status, 200);
     assert_eq!(post("/v2/systemsharedmemory/unregister", "".into()).await.status, 200);
     assert_eq!(get("/v2/systemsharedmemory/status").await.json(), json!([]));

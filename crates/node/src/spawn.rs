@@ -53,6 +53,8 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
     // What a deployment says goes over what is set here, save that our package must be found.
     command.envs(&spec.env);
     command.env("PYTHONPATH", python_path(config, spec));
+    // A file in the working folder must not stand in for a module of Python's own.
+    command.env("PYTHONSAFEPATH", "1");
     command.process_group(0);
     command.stdin(Stdio::from(their_socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().to_owned();

@@ -26,6 +26,9 @@ pub struct Entry {
     pub workers_ready: usize,
 }
 
+/// Why a model that was unloaded is not available.
+pub const UNLOADED: &str = "unloaded";
+
 /// How a model version is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
@@ -43,6 +46,9 @@ pub enum NotFound {
     /// No model of that name.
     #[error("unknown model `{0}`")]
     Model(String),
+    /// The model is known and has no workers.
+    #[error("model `{0}` is not loaded")]
+    Unloaded(String),
     /// The model is there, this version is not.
     #[error("model `{model}` has no version `{version}`; there is {there}")]
     Version {

@@ -61,7 +61,7 @@ impl Deployment {
     /// How clients see it.
     pub(crate) fn entry(&self) -> Entry {
         let state = match (&self.place, &self.last_error) {
-            (None, _) => State::Unavailable("unloaded".into()),
+            (None, _) => State::Unavailable(rpc::catalog::UNLOADED.into()),
             (Some(_), _) if self.proven => State::Ready,
             (Some(_), Some(error)) => State::Unavailable(error.clone()),
             (Some(_), None) => State::Loading,

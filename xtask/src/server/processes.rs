@@ -76,6 +76,12 @@ pub(super) fn memory(process: &Process) -> Memory {
     Memory { proportional: bytes("Pss:"), resident: bytes("Rss:") }
 }
 
+/// How a process was called, its words apart by spaces.
+pub(super) fn command_line(process: &Process) -> String {
+    let text = std::fs::read(format!("/proc/{}/cmdline", process.number)).unwrap_or_default();
+    String::from_utf8_lossy(&text).replace('\0', " ")
+}
+
 /// Sends a signal to each. One that is gone does not matter.
 pub(super) fn signal(name: &str, processes: &[Process]) {
     for process in processes {

@@ -4,24 +4,11 @@ use crate::config;
 use crate::statistics::Statistics;
 use rpc::inference::model_metadata_response::TensorMetadata;
 use rpc::inference::repository_index_response::ModelIndex;
-use rpc::inference::{InferStatistics, ModelMetadataResponse, ModelStatistics, StatisticDuration};
+use rpc::inference::{
+    InferBatchStatistics, InferStatistics, ModelMetadataResponse, ModelStatistics, StatisticDuration,
+};
 use rpc::{Entry, ModelInfo, State, TensorSpec};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// What clients can look for before they use an extension.
-pub(super) const EXTENSIONS: [&str; 11] = [
-    "classification",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "trace",
-    "logging",
-];
 
 /// A model's metadata.
 pub(super) fn metadata(entry: &Entry, info: &ModelInfo, versions: Vec<String>) -> ModelMetadataResponse {
@@ -59,6 +46,12 @@ pub(super) fn statistics(name: &str, version: u32, statistics: &Statistics) -> M
     let read = |counter: &AtomicU64| counter.load(Relaxed);
     let duration = |count: u64, ns: u64| Some(StatisticDuration { count, ns });
     let succeeded = read(&statistics.succeeded);
+    let batch = |(size, count, took): (usize, u64, policy::Span)| InferBatchStatistics {
+        batch_size: size as u64,
+        compute_input: duration(count, 0),
+        compute_infer: duration(count, took.nanos()),
+        compute_output: duration(count, 0),
+    };
     let failed = read(&statistics.failed) + statistics.refused.iter().map(read).sum::<u64>();
     ModelStatistics {
         name: name.into(),
@@ -77,6 +70,7 @@ pub(super) fn statistics(name: &str, version: u32, statistics: &Statistics) -> M
             cache_hit: duration(0, 0),
             cache_miss: duration(0, 0),
         }),
+        batch_stats: statistics.by_size().into_iter().map(batch).collect(),
         ..Default::default()
     }
 }

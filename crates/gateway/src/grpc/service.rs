@@ -8,7 +8,7 @@ use crate::{Gateway, Inference, ServeError, config};
 use policy::Span;
 use rpc::inference::grpc_inference_service_server::GrpcInferenceService;
 use rpc::inference::*;
-use rpc::{Catalog, Entry, Order, Refusal, State};
+use rpc::{Catalog, Entry, Order, OrderError, Refusal, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -180,7 +180,7 @@ impl GrpcInferenceService for Service {
         plain(ServerMetadataResponse {
             name: "weft".into(),
             version: env!("CARGO_PKG_VERSION").into(),
-            extensions: describe::EXTENSIONS.map(str::to_string).into(),
+            extensions: crate::config::EXTENSIONS.map(str::to_string).into(),
         })
     }
 
@@ -282,8 +282,11 @@ impl GrpcInferenceService for Service {
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
         let RepositoryModelUnloadRequest { repository_name, model_name, .. } = request.into_inner();
         one_repository(&repository_name)?;
-        let order = Order::Unload { name: model_name };
-        self.gateway.order(order).await.map_err(|error| status::of_order(&error))?;
+        match self.gateway.order(Order::Unload { name: model_name }).await {
+            // What is not there is as good as unloaded, as in Triton.
+            Ok(()) | Err(OrderError::NotFound(_)) => {}
+            Err(error) => return Err(status::of_order(&error)),
+        }
         plain(RepositoryModelUnloadResponse {})
     }
 

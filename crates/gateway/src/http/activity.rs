@@ -50,6 +50,8 @@ impl Activity {
 /// Looks after one connection.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
+    /// Whether something besides requests comes, too, so that a read does not mean that a head has begun.
+    is_http2: bool,
     /// Requests at the last look.
     started: u32,
     idle: Duration,
@@ -57,15 +59,20 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// Looks after a new connection.
+    pub(super) fn new(is_http2: bool) -> Watch {
+        Watch { is_http2, ..Watch::default() }
+    }
+
     /// Looks at a connection, `tick` after the last look. False when it is time to end it.
     pub(super) fn look(&mut self, activity: &Activity, tick: Duration, limits: &Limits) -> bool {
         let started = activity.started.load(Relaxed);
         if started != activity.ended.load(Relaxed) || started != self.started {
-            *self = Watch { started, ..Watch::default() };
+            *self = Watch { started, ..Watch::new(self.is_http2) };
             return true;
         }
         self.idle += tick;
-        let has_begun = activity.reads.load(Relaxed) != activity.reads_before.load(Relaxed);
+        let has_begun = !self.is_http2 && activity.reads.load(Relaxed) != activity.reads_before.load(Relaxed);
         self.head = if has_begun || started == 0 { self.head + tick } else { Duration::ZERO };
         self.head < limits.header_timeout && self.idle < limits.keep_alive_timeout
     }
@@ -79,10 +86,11 @@ mod tests {
     fn slow_heads_and_idle_connections_end_and_requests_do_not() {
         let limits = Limits::default();
         let second = Duration::from_secs(1);
-        let looks = |activity: &Activity| {
-            let mut watch = Watch { started: activity.started.load(Relaxed), ..Watch::default() };
+        let looks_with = |activity: &Activity, is_http2: bool| {
+            let mut watch = Watch { started: activity.started.load(Relaxed), ..Watch::new(is_http2) };
             (1..1000).find(|_| !watch.look(activity, second, &limits))
         };
+        let looks = |activity: &Activity| looks_with(activity, false);
         let activity = Activity::default();
         assert_eq!(looks(&activity), Some(10));
         activity.note_read();
@@ -92,5 +100,6 @@ mod tests {
         assert_eq!(looks(&activity), Some(75));
         activity.note_read();
         assert_eq!(looks(&activity), Some(10));
+        assert_eq!(looks_with(&activity, true), Some(75));
     }
 }

@@ -6,7 +6,7 @@ use super::limits::Lease;
 use crate::ServeError;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use policy::Span;
 use rpc::{OrderError, Refusal};
@@ -117,13 +117,26 @@ pub(super) fn value(value: &serde_json::Value) -> Answer {
 pub(super) struct Problem {
     status: StatusCode,
     text: String,
-    headers: HeaderMap,
+    advice: Advice,
+}
+
+/// What a header says about a problem.
+#[derive(Clone, Copy, Debug)]
+enum Advice {
+    /// Nothing.
+    None,
+    /// Try again later.
+    After(Span),
+    /// Use one of these methods.
+    Methods(&'static str),
+    /// Bring a key.
+    Key,
 }
 
 impl Problem {
     /// A problem of this kind, in words.
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Problem {
-        Problem { status, text: text.into(), headers: HeaderMap::new() }
+        Problem { status, text: text.into(), advice: Advice::None }
     }
 
     /// The request makes no sense.
@@ -143,25 +156,19 @@ impl Problem {
 
     /// The path is there, and not for this method.
     pub(super) fn method(allowed: &'static str) -> Problem {
-        let mut problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path takes {allowed}"));
-        problem.headers.insert(ALLOW, HeaderValue::from_static(allowed));
-        problem
+        let text = format!("this path takes {allowed}");
+        Problem { advice: Advice::Methods(allowed), ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, text) }
     }
 
     /// The request brings no key, or a wrong one.
     pub(super) fn unauthorized() -> Problem {
         let text = "an API key is needed, as `Authorization: Bearer KEY` or `x-api-key: KEY`";
-        let mut problem = Problem::new(StatusCode::UNAUTHORIZED, text);
-        problem.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        problem
+        Problem { advice: Advice::Key, ..Problem::new(StatusCode::UNAUTHORIZED, text) }
     }
 
     /// Says when it is worth trying again.
-    fn retry_after(mut self, span: Span) -> Problem {
-        let millis = span.nanos().div_ceil(1_000_000).max(1);
-        self.headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1_000)));
-        self.headers.insert(&RETRY_AFTER_MS, HeaderValue::from(millis));
-        self
+    fn retry_after(self, span: Span) -> Problem {
+        Problem { advice: Advice::After(span), ..self }
     }
 
     /// The answer it becomes.
@@ -171,7 +178,17 @@ impl Problem {
         body.push(b'}');
         let mut answer = json(body);
         *answer.status_mut() = self.status;
-        answer.headers_mut().extend(self.headers);
+        let headers = answer.headers_mut();
+        match self.advice {
+            Advice::None => {}
+            Advice::After(span) => {
+                let millis = span.nanos().div_ceil(1_000_000).max(1);
+                headers.insert(RETRY_AFTER, HeaderValue::from(millis.div_ceil(1_000)));
+                headers.insert(&RETRY_AFTER_MS, HeaderValue::from(millis));
+            }
+            Advice::Methods(allowed) => drop(headers.insert(ALLOW, HeaderValue::from_static(allowed))),
+            Advice::Key => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+        }
         answer
     }
 }

@@ -68,13 +68,15 @@ pub(super) async fn serve(server: Arc<Server>, socket: TcpStream, phase: watch::
             .max_concurrent_streams(256)
             .adaptive_window(true);
         let connection = pin!(builder.serve_connection(stream, service));
-        look_after(&server, &activity, phase, connection, |connection| connection.graceful_shutdown()).await;
+        let watch = Watch::new(true);
+        look_after(&server, &activity, watch, phase, connection, |connection| connection.graceful_shutdown()).await;
     } else {
         let mut builder = http1::Builder::new();
         // Without `pipeline_flush`: that holds an answer back while anything of its request is unread.
         builder.max_header_size(limits.header_bytes).max_headers(limits.headers);
         let connection = pin!(builder.serve_connection(stream, service));
-        look_after(&server, &activity, phase, connection, |connection| connection.graceful_shutdown()).await;
+        let watch = Watch::new(false);
+        look_after(&server, &activity, watch, phase, connection, |connection| connection.graceful_shutdown()).await;
     }
 }
 
@@ -82,13 +84,13 @@ pub(super) async fn serve(server: Arc<Server>, socket: TcpStream, phase: watch::
 async fn look_after<C: Future<Output = hyper::Result<()>>>(
     server: &Server,
     activity: &Activity,
+    mut watch: Watch,
     mut phase: watch::Receiver<Phase>,
     mut connection: Pin<&mut C>,
     close: impl Fn(Pin<&mut C>),
 ) {
     let limits = server.config.limits;
     let tick = limits.tick();
-    let mut watch = Watch::default();
     let mut timer = pin!(sleep(tick));
     let mut closing = pin!(async move {
         let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;

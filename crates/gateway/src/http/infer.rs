@@ -43,6 +43,8 @@ pub(super) async fn infer(
     let deadline = deadline(&parts.headers)?;
     let limits = &server.config.limits;
     let (body, mut lease) = body::read(incoming, parts.version, arrived, limits, &server.budget).await?;
+    // Whose model is not there learns that before what else is wrong.
+    server.gateway.catalog().find(model, version)?;
     let limit = limits.body_bytes;
     let request = if packed.is_some() || body.len() > LONG {
         let work = move || {
@@ -118,6 +120,7 @@ fn to_inference(
         let data = match input.data {
             Data::Inline(data) => data,
             Data::Shared(place) => {
+                server.gateway.regions.status(Some(&place.region)).map_err(Problem::not_found)?;
                 let read = server.gateway.regions.read(&place.region, place.offset, place.bytes);
                 read.map_err(|problem| Problem::invalid(format!("input `{}`: {problem}", input.name)))?
             }

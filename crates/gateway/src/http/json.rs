@@ -177,7 +177,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn number(&mut self) -> Result<Number<'a>, String> {
         self.peek();
         match Number::read(self.text, self.at) {

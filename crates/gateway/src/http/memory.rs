@@ -17,7 +17,7 @@ pub(super) fn serve(
 ) -> Result<Answer, Problem> {
     match (kind, deed) {
         (Kind::System, Deed::Status) => {
-            let regions = gateway.regions.status(name).map_err(Problem::invalid)?;
+            let regions = gateway.regions.status(name).map_err(Problem::not_found)?;
             let one = |region: &Region| json!({"name": region.name, "key": region.key, "offset": region.offset, "byte_size": region.bytes});
             Ok(value(&Value::Array(regions.iter().map(one).collect())))
         }
@@ -43,7 +43,7 @@ pub(super) fn serve(
         (Kind::Cuda, Deed::Status) if name.is_none() => Ok(value(&json!([]))),
         (Kind::Cuda, Deed::Unregister) if name.is_none() => Ok(empty()),
         (Kind::Cuda, Deed::Status | Deed::Unregister) => {
-            Err(Problem::invalid(format!("there is no CUDA shared memory `{}`", name.unwrap_or_default())))
+            Err(Problem::not_found(format!("there is no CUDA shared memory `{}`", name.unwrap_or_default())))
         }
         (Kind::Cuda, Deed::Register) => {
             Err(Problem::invalid("CUDA shared memory is not supported; use system shared memory"))

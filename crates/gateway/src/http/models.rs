@@ -5,7 +5,7 @@ use super::config;
 use crate::Gateway;
 use crate::statistics::Statistics;
 use bytes::Bytes;
-use rpc::{Entry, Kind, Order, State, TensorSpec};
+use rpc::{Entry, Kind, Order, OrderError, State, TensorSpec};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -89,6 +89,12 @@ fn statistics_of(name: &str, version: u32, statistics: &Statistics) -> Value {
     let failed = get(&statistics.failed) + statistics.refused.iter().map(get).sum::<u64>();
     // Copying in and out is a part of what workers measure as computing.
     let nothing = duration(succeeded, 0);
+    let batch = |(size, count, took): &(usize, u64, policy::Span)| {
+        let nothing = duration(*count, 0);
+        let infer = duration(*count, took.nanos());
+        json!({"batch_size": size, "compute_input": nothing, "compute_infer": infer, "compute_output": nothing})
+    };
+    let batches: Vec<Value> = statistics.by_size().iter().map(batch).collect();
     json!({
         "name": name,
         "version": version.to_string(),
@@ -106,7 +112,7 @@ fn statistics_of(name: &str, version: u32, statistics: &Statistics) -> Value {
             "cache_miss": duration(0, 0),
         },
         "response_stats": {},
-        "batch_stats": [],
+        "batch_stats": batches,
         "memory_usage": [],
     })
 }
@@ -114,11 +120,11 @@ fn statistics_of(name: &str, version: u32, statistics: &Statistics) -> Value {
 /// The list of models: all, or those that can be asked.
 pub(super) fn index(gateway: &Gateway, body: &Bytes) -> Result<Answer, Problem> {
     #[derive(Default, serde::Deserialize)]
-    struct Wanted {
+    struct Filter {
         #[serde(default)]
         ready: bool,
     }
-    let wanted: Wanted = parse(body)?;
+    let wanted: Filter = parse(body)?;
     let line = |entry: &Entry| {
         let (state, reason) = match &entry.state {
             State::Ready => ("READY", ""),
@@ -126,20 +132,26 @@ pub(super) fn index(gateway: &Gateway, body: &Bytes) -> Result<Answer, Problem> 
             State::Unavailable(reason) => ("UNAVAILABLE", reason.as_str()),
         };
         let version = entry.spec.version.to_string();
-        json!({"name": entry.spec.name, "version": version, "state": state, "reason": reason})
+        let mut line = json!({"name": entry.spec.name, "version": version, "state": state});
+        if !reason.is_empty() {
+            line["reason"] = json!(reason);
+        }
+        line
     };
     let catalog = gateway.catalog();
     let shown = catalog.entries.iter().filter(|entry| !wanted.ready || entry.state == State::Ready);
     Ok(value(&Value::Array(shown.map(line).collect())))
 }
 
+/// What is said with an order.
+#[derive(Default, serde::Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    parameters: serde_json::Map<String, Value>,
+}
+
 /// Starts the workers of a model and waits until it can be asked.
 pub(super) async fn load(gateway: &Gateway, name: &str, body: &Bytes) -> Result<Answer, Problem> {
-    #[derive(Default, serde::Deserialize)]
-    struct Wanted {
-        #[serde(default)]
-        parameters: serde_json::Map<String, Value>,
-    }
     let wanted: Wanted = parse(body)?;
     if let Some(other) = wanted.parameters.keys().find(|key| *key == "config" || key.starts_with("file:")) {
         return Err(Problem::invalid(format!("`{other}` cannot be given with a load; deploy the model again instead")));
@@ -148,11 +160,14 @@ pub(super) async fn load(gateway: &Gateway, name: &str, body: &Bytes) -> Result<
     Ok(empty())
 }
 
-/// Ends the workers of a model.
+/// Ends the workers of a model. No model depends on another, so that `unload_dependents` changes nothing.
 pub(super) async fn unload(gateway: &Gateway, name: &str, body: &Bytes) -> Result<Answer, Problem> {
-    let _: serde_json::Map<String, Value> = parse(body)?;
-    gateway.order(Order::Unload { name: name.to_string() }).await?;
-    Ok(empty())
+    let _: Wanted = parse(body)?;
+    match gateway.order(Order::Unload { name: name.to_string() }).await {
+        // What is not there is as good as unloaded, as in Triton.
+        Ok(()) | Err(OrderError::NotFound(_)) => Ok(empty()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads a small body; an empty one means that nothing is said.

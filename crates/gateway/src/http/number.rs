@@ -29,7 +29,7 @@ pub(super) struct Number<'a> {
 
 impl<'a> Number<'a> {
     /// Reads a number at a place in a text, and where it ends. `None` when there is none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(text: &'a str, start: usize) -> Option<(Number<'a>, usize)> {
         let bytes = text.as_bytes();
         let mut at = start;

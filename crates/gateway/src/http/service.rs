@@ -17,20 +17,6 @@ use std::time::Instant;
 /// This interface, for machines.
 const OPENAPI: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api/openapi.json"));
 
-/// The extensions of the protocol that Weft speaks, as Triton names them.
-const EXTENSIONS: [&str; 10] = [
-    "classification",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "trace",
-];
-
 /// Answers a request.
 pub(super) async fn answer(
     server: Arc<Server>,
@@ -84,7 +70,7 @@ async fn handle(
     match &route {
         Route::Server => {
             let version = env!("CARGO_PKG_VERSION");
-            Ok(value(&json!({"name": "weft", "version": version, "extensions": EXTENSIONS})))
+            Ok(value(&json!({"name": "weft", "version": version, "extensions": crate::config::EXTENSIONS})))
         }
         Route::Live => Ok(empty()),
         Route::Ready if server.is_ready() => Ok(empty()),
