@@ -34,6 +34,11 @@ enum Which {
 
 const RECORDED: &str = "tests/clients/triton.json";
 
+/// Asks weft, which must have been built, and compares.
+pub(crate) fn ask_weft(workspace: &Workspace) -> Result<()> {
+    clients(workspace, &Arguments { server: Which::Weft, record: false })
+}
+
 pub(crate) fn clients(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let triton = arguments.server == Which::Triton;
     if arguments.record && !triton {

@@ -22,6 +22,7 @@ mod server;
 mod serving;
 mod clients;
 mod soak;
+mod browser;
 mod fuzz;
 mod machine;
 
@@ -47,6 +48,7 @@ enum Command {
     Peers(peers::Arguments),
     Clients(clients::Arguments),
     Soak(soak::Arguments),
+    Browser(browser::Arguments),
     Fuzz(fuzz::Arguments),
 }
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
         Command::Peers(arguments) => peers::peers(&workspace, &arguments),
+        Command::Browser(arguments) => browser::browser(&workspace, &arguments),
         Command::Soak(arguments) => soak::soak(&workspace, &arguments),
         Command::Clients(arguments) => clients::clients(&workspace, &arguments),
         Command::Fuzz(arguments) => fuzz::fuzz(&workspace, &arguments),

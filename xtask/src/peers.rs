@@ -16,7 +16,7 @@ use environment::Environment;
 use std::path::PathBuf;
 use std::time::Instant;
 
-pub(crate) use tools::{magika, perf_analyzer};
+pub(crate) use tools::{debian, magika, perf_analyzer};
 pub(crate) use triton::{QUEUES, Queue, Repository};
 
 /// Set up other servers and clients to compare with, from PyPI and Debian, under target/peers.

@@ -34,6 +34,17 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// What workers of the `weft` that was built need, as the `[node]` table of a configuration.
+pub(crate) fn worker_settings(workspace: &Workspace) -> Result<String> {
+    let state = workspace.output("environment")?.display().to_string();
+    let printed = workspace.weft(["setup", "--state", &state]).read()?;
+    let path = |name: &str| {
+        let line = printed.lines().find_map(|line| line.strip_prefix(name));
+        line.map(str::trim).with_context(|| format!("find {name} in what weft setup printed:\n{printed}"))
+    };
+    Ok(format!("[node]\npython = {:?}\nonnxruntime = {:?}\n", path("Python")?, path("ONNX Runtime")?))
+}
+
 /// Builds the `weft` binary as users run it.
 pub(crate) fn build_weft(workspace: &Workspace) -> Result<Duration> {
     let took = workspace.cargo(["build", "--release", "--package", "weft"]).run()?;

@@ -33,10 +33,12 @@ const GOOD: f64 = 0.9;
 
 pub(crate) fn soak(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     setup::build_weft(workspace)?;
-    let length = Duration::from_secs(arguments.minutes * 60);
+    run(workspace, Duration::from_secs(arguments.minutes * 60))
+}
+
+/// The same for so long; `weft` must have been built.
+pub(crate) fn run(workspace: &Workspace, length: Duration) -> Result<()> {
     let folder = workspace.output("soak")?;
-    let state = folder.join("state").display().to_string();
-    workspace.weft(["setup", "--state", &state]).run()?;
     let mut cluster = Cluster::start(workspace, &folder)?;
     let report = folder.join("load.json");
     let url = format!("http://127.0.0.1:{}", cluster.gateway.ports.http);
@@ -88,10 +90,11 @@ impl<'a> Cluster<'a> {
         let echo = workspace.root.join("bench/models/echo.py");
         let text = format!(
             "state = \"state\"\n[cluster]\ntoken = \"soak\"\nscheduler = \"http://127.0.0.1:{}\"\n\
-             [node]\nvirtual_gpus = 2\npython = \"state/environment/bin/python\"\n\
+             {}virtual_gpus = 2\n\
              [[model]]\nname = \"echo\"\nkind = \"python\"\npath = {echo:?}\nmax_batch = 8\nworkers = 4\nslo = \"1s\"\n\
              [[model]]\nname = \"virtual\"\nkind = \"virtual\"\nlatency = {{ alpha = \"1ms\", beta = \"5ms\" }}\nslo = \"1s\"\n",
-            join.http
+            join.http,
+            setup::worker_settings(workspace)?
         );
         let config = folder.join("weft.toml");
         std::fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 /// Makes sure of a Debian package, by whether it works.
-pub(super) fn debian(package: &str, works: impl Fn() -> bool) -> Result<()> {
+pub(crate) fn debian(package: &str, works: impl Fn() -> bool) -> Result<()> {
     if works() {
         return Ok(());
     }

@@ -4,6 +4,7 @@ use super::OBJECTIVE;
 use crate::peers::{self, Peer, QUEUES, Queue, Repository};
 use crate::program::Program;
 use crate::server::{Ports, Question};
+use crate::setup;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::fmt::Write;
@@ -113,7 +114,13 @@ pub(crate) fn serve_weft(
     models: &[(&str, &str, &str)],
     ports: &Ports,
 ) -> Result<Program> {
-    let mut text = String::new();
+    let folder = workspace.output("serving")?;
+    let state = folder.join(format!("{name}-state"));
+    if state.exists() {
+        // What an earlier run deployed is none of this one's business.
+        std::fs::remove_dir_all(&state).with_context(|| format!("empty {}", state.display()))?;
+    }
+    let mut text = format!("state = {state:?}\n{}", setup::worker_settings(workspace)?);
     for (model, kind, path) in models {
         // A path in a configuration is taken from the configuration's folder, and this one lies under target/.
         let path = workspace.root.join(path);
@@ -124,7 +131,7 @@ pub(crate) fn serve_weft(
         )
         .context("write a configuration")?;
     }
-    let config = workspace.output("serving")?.join(format!("{name}.toml"));
+    let config = folder.join(format!("{name}.toml"));
     std::fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
     let [http, grpc, metrics] = [ports.http, ports.grpc, ports.metrics].map(|port| format!("127.0.0.1:{port}"));
     let config = config.to_str().context("name the configuration")?;
