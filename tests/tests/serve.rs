@@ -117,7 +117,7 @@ impl Server {
     }
 
     fn double(&self, model: &str, x: f32) -> Answer {
-        let body = json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [x; 4]}]});
+        let body = json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": vec![x; 4]}]});
         self.ask("POST", &format!("/v2/models/{model}/infer"), &body.to_string())
     }
 
@@ -215,7 +215,8 @@ fn models_come_and_go_while_it_runs_and_survive_a_kill() {
 fn a_term_signal_answers_what_was_accepted() {
     let mut server = Server::start(PYTHON);
     let (http, started) = (server.http, Instant::now());
-    let body = json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [-5.0; 4]}]}).to_string();
+    let body =
+        json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": vec![-5.0; 4]}]}).to_string();
     let asked = std::thread::spawn(move || {
         let mut stream = TcpStream::connect(("127.0.0.1", http)).unwrap();
         let length = body.len();

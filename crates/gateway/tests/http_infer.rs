@@ -281,6 +281,8 @@ async fn bad_input_is_named() {
     let (length, body) = with_binary(&strings, b"\xff\xff\xff\xffab");
     let answer = infer(served.address, "any-BYTES", &[(header, &length)], &body).await;
     assert!(answer.status == 400 && answer.error().contains("is cut off"), "{answer:?}");
+    let nobody = infer(served.address, "nobody", &[], b"{").await;
+    assert_eq!((nobody.status, nobody.error().as_str()), (404, "unknown model `nobody`"));
     // Nothing else is disturbed.
     assert_eq!(infer(served.address, "echo", &[("content-type", "text/plain")], echo_body()).await.status, 200);
 }

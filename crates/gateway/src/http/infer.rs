@@ -41,10 +41,13 @@ pub(super) async fn infer(
     })?;
     let json_length = json_length(&parts.headers)?;
     let deadline = deadline(&parts.headers)?;
+    // Whose model is not there learns that before what else is wrong.
+    let wrong = |problem: Problem| match server.gateway.catalog().find(model, version) {
+        Ok(_) => problem,
+        Err(error) => error.into(),
+    };
     let limits = &server.config.limits;
     let (body, mut lease) = body::read(incoming, parts.version, arrived, limits, &server.budget).await?;
-    // Whose model is not there learns that before what else is wrong.
-    server.gateway.catalog().find(model, version)?;
     let limit = limits.body_bytes;
     let request = if packed.is_some() || body.len() > LONG {
         let work = move || {
@@ -54,14 +57,14 @@ pub(super) async fn infer(
             };
             Ok::<_, Problem>((decode(&body, json_length).map_err(Problem::invalid)?, lease))
         };
-        let (request, kept) = aside(work).await?;
+        let (request, kept) = aside(work).await.map_err(wrong)?;
         held.lease = Some(kept);
         request
     } else {
         held.lease = Some(lease);
-        decode(&body, json_length).map_err(Problem::invalid)?
+        decode(&body, json_length).map_err(|problem| wrong(Problem::invalid(problem)))?
     };
-    let (request, inference) = to_inference(server, request, (model, version), deadline, arrived)?;
+    let (request, inference) = to_inference(server, request, (model, version), deadline, arrived).map_err(wrong)?;
     let response = server.gateway.infer(inference).await?;
     let accepted = |length: usize| Encoding::of_answer(&parts.headers, length);
     answer(server, request, response, accepted).await

@@ -1,6 +1,7 @@
 //! Shared memory: regions that clients make known, to pass tensors without sending them.
 
 use super::answer::{Answer, Problem, empty, value};
+use super::models::parse;
 use super::route::{Deed, Kind};
 use crate::Gateway;
 use crate::shared_memory::Region;
@@ -29,8 +30,7 @@ pub(super) fn serve(
                 offset: u64,
                 byte_size: u64,
             }
-            let wanted: Wanted =
-                serde_json::from_slice(body).map_err(|error| Problem::invalid(format!("JSON: {error}")))?;
+            let wanted: Wanted = parse(body)?;
             let name = name.unwrap_or_default();
             let registered = gateway.regions.register(name, &wanted.key, wanted.offset, wanted.byte_size);
             registered.map_err(Problem::invalid)?;

@@ -119,7 +119,7 @@ fn statistics_of(name: &str, version: u32, statistics: &Statistics) -> Value {
 
 /// The list of models: all, or those that can be asked.
 pub(super) fn index(gateway: &Gateway, body: &Bytes) -> Result<Answer, Problem> {
-    #[derive(Default, serde::Deserialize)]
+    #[derive(serde::Deserialize)]
     struct Filter {
         #[serde(default)]
         ready: bool,
@@ -144,7 +144,7 @@ pub(super) fn index(gateway: &Gateway, body: &Bytes) -> Result<Answer, Problem> 
 }
 
 /// What is said with an order.
-#[derive(Default, serde::Deserialize)]
+#[derive(serde::Deserialize)]
 struct Wanted {
     #[serde(default)]
     parameters: serde_json::Map<String, Value>,
@@ -170,10 +170,12 @@ pub(super) async fn unload(gateway: &Gateway, name: &str, body: &Bytes) -> Resul
     }
 }
 
-/// Reads a small body; an empty one means that nothing is said.
-pub(super) fn parse<T: serde::de::DeserializeOwned + Default>(body: &Bytes) -> Result<T, Problem> {
-    if body.trim_ascii().is_empty() {
-        return Ok(T::default());
-    }
-    serde_json::from_slice(body).map_err(|error| Problem::invalid(format!("JSON: {error}")))
+/// Reads a small body, which is an object; an empty one means that nothing is said.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
+    let wrong = |error: serde_json::Error| Problem::invalid(format!("JSON: {error}"));
+    let object: serde_json::Map<String, Value> = match body.trim_ascii() {
+        b"" => serde_json::Map::new(),
+        text => serde_json::from_slice(text).map_err(wrong)?,
+    };
+    serde_json::from_value(Value::Object(object)).map_err(wrong)
 }

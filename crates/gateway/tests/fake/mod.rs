@@ -93,7 +93,7 @@ fn decide(gateway: &Arc<Gateway>, arrival: Arrival) {
         "gone" => Refusal::Unavailable("all workers are gone".into()),
         "never" => return,
         _ => {
-            let grant = Grant { worker: WorkerId(1), batch: request, model, size: 1, requests: vec![request] };
+            let grant = Grant { worker: WorkerId(1), node: 0, batch: request, model, size: 1, requests: vec![request] };
             return gateway.tell(ToGateway::Run(grant));
         }
     };

@@ -70,7 +70,14 @@ fn schedule(gateway: &Arc<Gateway>, arrival: Arrival) {
     let refuse = |refusal| gateway.tell(ToGateway::Refuse { request, refusal });
     let run = move |gateway: &Arc<Gateway>| {
         let worker = WorkerId(1);
-        gateway.tell(ToGateway::Run(Grant { worker, batch: request, model, size: 1, requests: vec![request] }));
+        gateway.tell(ToGateway::Run(Grant {
+            worker,
+            node: 0,
+            batch: request,
+            model,
+            size: 1,
+            requests: vec![request],
+        }));
     };
     match model {
         FULL => refuse(Refusal::Full { waiting: 9, retry_after: Span::from_millis(1500) }),
