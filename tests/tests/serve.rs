@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -36,14 +35,16 @@ class Double:
         return {"y": x * 2}
 "#;
 
-/// A folder of state whose Python environment is shared by all tests, so that it is installed once.
-fn state() -> &'static Path {
-    static STATE: OnceLock<PathBuf> = OnceLock::new();
-    STATE.get_or_init(|| {
+/// Python and ONNX Runtime of an environment that all tests share, so that it is installed once.
+fn environment() -> &'static [String; 2] {
+    static ENVIRONMENT: OnceLock<[String; 2]> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
         let folder = root().join("target/tmp/serve-state");
         let setup = Command::new(weft()).arg("setup").arg("--state").arg(&folder).output().expect("weft runs");
         assert!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stderr));
-        folder
+        let printed = String::from_utf8(setup.stdout).unwrap();
+        let path = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_string();
+        [path("Python"), path("ONNX Runtime")]
     })
 }
 
@@ -65,8 +66,9 @@ impl Server {
 
     fn start_in(folder: TempDir, models: &str, more: &[&str]) -> Server {
         fs::write(folder.path().join("double.py"), DOUBLE).unwrap();
-        let environment = state().join("environment/bin/python");
-        let config = format!("[node]\npython = {environment:?}\nvirtual_gpus = 4\n{models}");
+        let [python, onnxruntime] = environment();
+        let node = format!("[node]\npython = {python:?}\nonnxruntime = {onnxruntime:?}\nvirtual_gpus = 4\n");
+        let config = node + models;
         let path = folder.path().join("weft.toml");
         fs::write(&path, config).unwrap();
         let [http, grpc, metrics] = [(); 3].map(|()| free_port());

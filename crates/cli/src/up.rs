@@ -152,7 +152,7 @@ fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<
         NodeLink {
             name: settings.name.clone(),
             virtual_gpus: settings.node.virtual_gpus,
-            address: String::new(),
+            address: "".into(),
             tell: Box::new(move |order| orders.order(order)),
         },
     );

@@ -304,14 +304,14 @@ impl Gateway {
     }
 
     fn carry(self: &Arc<Gateway>, grant: Grant) {
-        let Grant { worker, node, batch, model, size, requests } = grant;
+        let Grant { worker, node, address, batch, model, size, requests } = grant;
         let payload = |request: u64| {
             let inputs = self.shard(request).get(&request).map(|held| held.inputs.clone()).unwrap_or_default();
             let gateway = self.clone();
             Payload { request, inputs, answer: Box::new(move |answer| gateway.answer(request, answer)) }
         };
         let payloads = requests.into_iter().map(payload).collect();
-        (self.links.part)(Part { worker, node, batch, model, size, payloads });
+        (self.links.part)(Part { worker, node, address, batch, model, size, payloads });
     }
 
     fn answer(&self, request: u64, answer: Answer) {

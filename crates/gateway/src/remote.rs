@@ -80,31 +80,25 @@ pub fn start(remote: Remote) -> Arc<Gateway> {
         runtime: tokio::runtime::Handle::current(),
     });
     let (arrivals, orders) = (ways.clone(), ways.clone());
-    let gateway = Arc::new_cyclic(|gateway| {
-        let (gateway, ways): (std::sync::Weak<Gateway>, _) = (gateway.clone(), ways.clone());
-        let links = Links {
-            arrival: Box::new(move |arrival| {
-                let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
-                arrivals.say(message);
-            }),
-            part: Box::new(move |part| {
-                if let Some(gateway) = gateway.upgrade() {
-                    ways.carry(&gateway, part);
-                }
-            }),
-            order: Box::new(move |order| {
-                let (tell, told) = oneshot::channel();
-                let id = orders.next_order.fetch_add(1, Relaxed);
-                lock(&orders.orders).insert(id, tell);
-                let order = proto::Order { id, json: cluster::to_json(&order) };
-                if !orders.say(proto::from_gateway::Message::Order(order)) {
-                    lock(&orders.orders).remove(&id);
-                }
-                told
-            }),
-        };
-        Gateway::unnumbered(links)
-    });
+    let parts = ways.clone();
+    let links = Links {
+        arrival: Box::new(move |arrival| {
+            let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
+            arrivals.say(message);
+        }),
+        part: Box::new(move |part| parts.carry(part)),
+        order: Box::new(move |order| {
+            let (tell, told) = oneshot::channel();
+            let id = orders.next_order.fetch_add(1, Relaxed);
+            lock(&orders.orders).insert(id, tell);
+            let order = proto::Order { id, json: cluster::to_json(&order) };
+            if !orders.say(proto::from_gateway::Message::Order(order)) {
+                lock(&orders.orders).remove(&id);
+            }
+            told
+        }),
+    };
+    let gateway = Arc::new(Gateway::unnumbered(links));
     tokio::spawn(stay_connected(gateway.clone(), ways));
     gateway
 }
@@ -121,19 +115,29 @@ impl Ways {
     }
 
     /// Hands a part to the node it is for, over a connection that stays.
-    fn carry(self: &Arc<Ways>, gateway: &Arc<Gateway>, part: Part) {
+    fn carry(self: &Arc<Ways>, part: Part) {
         let number = part.node;
-        let address = gateway.overview().nodes.iter().find(|node| node.node == number).map(|node| node.address.clone());
-        let Some(address) = address else { return give_up(part) };
-        let mut nodes = lock(&self.nodes);
-        let way = nodes.entry(number).or_insert_with(|| {
-            let (send, parts) = mpsc::unbounded_channel();
-            self.runtime.spawn(self.clone().run(number, address, parts));
-            send
-        });
-        if let Err(unsent) = way.send(part) {
-            nodes.remove(&number);
-            give_up(unsent.0);
+        let sent = {
+            let mut nodes = lock(&self.nodes);
+            let way = nodes.entry(number).or_insert_with(|| {
+                let (send, parts) = mpsc::unbounded_channel();
+                self.runtime.spawn(self.clone().run(number, part.address.to_string(), parts));
+                send
+            });
+            way.send(part)
+        };
+        if let Err(unsent) = sent {
+            lock(&self.nodes).remove(&number);
+            self.give_up(unsent.0);
+        }
+    }
+
+    /// Says that a part never reached its node: its requests fail, and its worker is free for others.
+    fn give_up(&self, part: Part) {
+        let undelivered = proto::Undelivered { worker: part.worker.0, batch: part.batch };
+        self.say(proto::from_gateway::Message::Undelivered(undelivered));
+        for payload in part.payloads {
+            (payload.answer)(Err(Failure::Unreachable));
         }
     }
 
@@ -146,7 +150,7 @@ impl Ways {
         lock(&self.nodes).remove(&number);
         parts.close();
         while let Some(part) = parts.recv().await {
-            give_up(part);
+            self.give_up(part);
         }
         for (_, answer) in lock(&waiting).drain() {
             answer(Err(Failure::Unreachable));
@@ -196,12 +200,6 @@ fn sent(part: Part, waiting: &Waiting) -> proto::Part {
     });
     let payloads = payloads.collect();
     proto::Part { worker: part.worker.0, batch: part.batch, model: part.model, size: part.size as u32, payloads }
-}
-
-fn give_up(part: Part) {
-    for payload in part.payloads {
-        (payload.answer)(Err(Failure::Unreachable));
-    }
 }
 
 async fn stay_connected(gateway: Arc<Gateway>, ways: Arc<Ways>) {

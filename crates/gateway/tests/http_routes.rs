@@ -81,7 +81,7 @@ async fn the_repository() {
     let all = post("/v2/repository/index", "").await.json();
     assert_eq!(all.as_array().unwrap().len(), served.gateway.catalog().entries.len());
     let line = |name: &str| all.as_array().unwrap().iter().find(|line| line["name"] == name).unwrap().clone();
-    assert_eq!(line("plain"), json!({"name": "plain", "version": "1", "state": "READY", "reason": ""}));
+    assert_eq!(line("plain"), json!({"name": "plain", "version": "1", "state": "READY"}));
     assert_eq!(line("loading")["state"], "LOADING");
     assert_eq!(
         (&line("broken")["state"], &line("broken")["reason"]),
@@ -139,18 +139,19 @@ async fn shared_memory() {
     assert_eq!(answer.json()["outputs"], json!([output]));
     assert_eq!(std::fs::read(file.path()).unwrap()[8..], [1f32, 2.0].map(f32::to_le_bytes).concat());
     for (body, error) in [
-        (infer(12, 8, 8), "input `x`: shared memory `r 1` holds 16 bytes"),
-        (infer(u64::MAX, 8, 8), "input `x`: shared memory `r 1` holds 16 bytes"),
+        (infer(12, 8, 8), "input `x`: shared memory region `r 1` holds 16 bytes"),
+        (infer(u64::MAX, 8, 8), "input `x`: shared memory region `r 1`"),
         (infer(0, 4, 8), "input `x` holds 4 bytes"),
         (infer(0, 8, 4), "output `y`"),
         (infer(0, 8, 9), "output `y`"),
-        (infer(0, 8, 8).replace("r 1", "r 2"), "there is no shared memory `r 2`"),
     ] {
         let answer = post("/v2/models/plain/infer", body).await;
         assert_eq!(answer.status, 400);
         assert!(answer.error().contains(error), "{answer:?}");
     }
 
+    let unknown = post("/v2/models/plain/infer", infer(0, 8, 8).replace("r 1", "r 2")).await;
+    assert_eq!(unknown.status, 404, "{unknown:?}");
     assert_eq!(post("/v2/systemsharedmemory/region/r%201/register", register).await.status, 400);
     assert_eq!(post("/v2/systemsharedmemory/region/x/register", "{}".into()).await.status, 400);
     let escape = json!({"key": "../etc/passwd", "byte_size": 1}).to_string();

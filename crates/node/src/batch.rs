@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn part(batch: u64, size: usize, payloads: Vec<Payload>) -> Part {
-        Part { worker: WorkerId(1), node: 0, model: 0, batch, size, payloads }
+        Part { worker: WorkerId(1), node: 0, address: "".into(), model: 0, batch, size, payloads }
     }
 
     #[test]

@@ -201,6 +201,7 @@ fn to_part(
     Ok(Part {
         worker: WorkerId(part.worker),
         node: 0,
+        address: "".into(),
         batch: part.batch,
         model: part.model,
         size: part.size as usize,

@@ -76,6 +76,7 @@ pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
         ToGateway::Run(grant) => to_gateway::Message::Run(proto::Grant {
             worker: grant.worker.0,
             node: u32::from(grant.node),
+            address: grant.address.to_string(),
             batch: grant.batch,
             model: grant.model,
             size: grant.size as u32,
@@ -109,6 +110,7 @@ pub fn to_grant(grant: proto::Grant) -> Result<ToGateway, Nonsense> {
     Ok(ToGateway::Run(Grant {
         worker: WorkerId(grant.worker),
         node,
+        address: grant.address.into(),
         batch: grant.batch,
         model: grant.model,
         size: grant.size as usize,

@@ -56,6 +56,8 @@ pub struct Grant {
     pub worker: WorkerId,
     /// The number of the worker's node.
     pub node: u16,
+    /// Where gateways on other machines reach that node; empty where they need not.
+    pub address: Arc<str>,
     /// The batch's number there.
     pub batch: u64,
     /// Its model.
@@ -114,6 +116,8 @@ pub struct Part {
     pub worker: WorkerId,
     /// The number of its node.
     pub node: u16,
+    /// Where gateways on other machines reach that node.
+    pub address: Arc<str>,
     /// The batch's number there.
     pub batch: u64,
     /// Its model.

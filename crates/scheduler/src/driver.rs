@@ -207,6 +207,7 @@ impl Driver {
         let Some(state) = self.workers.get_mut(&worker) else { return };
         state.flights.push_back(Flight { batch, model, size, sent: now });
         let node = state.node;
+        let Some(address) = self.nodes.get(&node).map(|link| link.address.clone()) else { return };
         while let Some(first) = requests.first() {
             let number = gateway_of(*first);
             let own = match requests.iter().all(|request| gateway_of(*request) == number) {
@@ -214,9 +215,15 @@ impl Driver {
                 false => requests.extract_if(.., |request| gateway_of(*request) == number).collect(),
             };
             match self.gateways.get(&number) {
-                Some(gateway) => {
-                    (gateway.tell)(ToGateway::Run(Grant { worker, node, batch, model, size, requests: own }))
-                }
+                Some(gateway) => (gateway.tell)(ToGateway::Run(Grant {
+                    worker,
+                    node,
+                    address: address.clone(),
+                    batch,
+                    model,
+                    size,
+                    requests: own,
+                })),
                 // Its requests went with it; the node gives the batch up when they do not come.
                 None => tracing::debug!(gateway = number, "requests of a gateway that is gone"),
             }
@@ -270,7 +277,7 @@ impl Driver {
         }
     }
 
-    fn on_done(&mut self, now: Time, id: WorkerId, batch: u64, succeeded: bool) {
+    pub(crate) fn on_done(&mut self, now: Time, id: WorkerId, batch: u64, succeeded: bool) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let Some(place) = worker.flights.iter().position(|flight| flight.batch == batch) else { return };
         let flight = worker.flights.remove(place).expect("it was found there");

@@ -125,6 +125,9 @@ impl proto::scheduler_server::Scheduler for Door {
                             Err(nonsense) => answer(Err(rpc::OrderError::Invalid(nonsense.to_string()))),
                         }
                     }
+                    Some(proto::from_gateway::Message::Undelivered(undelivered)) => {
+                        scheduler.undelivered(rpc::WorkerId(undelivered.worker), undelivered.batch);
+                    }
                     None => {}
                 }
             }
@@ -146,7 +149,7 @@ impl proto::scheduler_server::Scheduler for Door {
         let link = NodeLink {
             name: hello.name,
             virtual_gpus: hello.virtual_gpus.min(100_000) as usize,
-            address: hello.address,
+            address: hello.address.into(),
             tell: Box::new(move |instruction| {
                 // A node that has not taken a thousand instructions is as good as gone.
                 let _ = tell.try_send(Ok(cluster::from_instruction(instruction)));

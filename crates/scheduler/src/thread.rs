@@ -5,8 +5,9 @@ use crate::driver::Driver;
 use crate::store::Store;
 use anyhow::{Context, Result};
 use policy::{Network, Span, Time};
-use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeView, Order, OrderError, Overview, ToGateway, ToNode};
+use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeView, Order, OrderError, Overview, ToGateway, ToNode, WorkerId};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub struct NodeLink {
     /// How many GPUs it emulates.
     pub virtual_gpus: usize,
     /// Where gateways on other machines reach it; empty where they need not.
-    pub address: String,
+    pub address: Arc<str>,
     /// Says what to start and stop. Must not wait.
     pub tell: Box<dyn Fn(ToNode) + Send>,
 }
@@ -59,7 +60,7 @@ pub struct NodeLink {
 impl NodeLink {
     /// How people and gateways see it.
     pub(crate) fn view(&self, node: u16) -> NodeView {
-        NodeView { node, name: self.name.clone(), address: self.address.clone() }
+        NodeView { node, name: self.name.clone(), address: self.address.to_string() }
     }
 }
 
@@ -71,6 +72,7 @@ enum Message {
     GatewayLost(u16),
     NodeJoined(u16, NodeLink),
     NodeLost(u16),
+    Undelivered(WorkerId, u64),
     Stop,
 }
 
@@ -105,6 +107,11 @@ impl Scheduler {
     /// An operator wants something; `reply` is called when it is done or cannot be.
     pub fn order(&self, order: Order, reply: impl FnOnce(Result<(), OrderError>) + Send + 'static) {
         self.send(Message::Order(order, Box::new(reply)));
+    }
+
+    /// A gateway could not hand a batch to its node: the worker is free.
+    pub fn undelivered(&self, worker: WorkerId, batch: u64) {
+        self.send(Message::Undelivered(worker, batch));
     }
 
     /// A gateway is there, with a number of its own.
@@ -183,6 +190,7 @@ fn take(driver: &mut Driver, now: Time, message: Message) {
         }
         Message::NodeJoined(number, link) => driver.on_node_joined(now, number, link),
         Message::NodeLost(number) => driver.on_node_lost(now, number),
+        Message::Undelivered(worker, batch) => driver.on_done(now, worker, batch, false),
         Message::Stop => {}
     }
 }

@@ -59,7 +59,7 @@ impl World {
         let link = NodeLink {
             name: format!("node-{number}"),
             virtual_gpus,
-            address: String::new(),
+            address: "".into(),
             tell: Box::new(move |message| drop(tell.send(Heard::Node(number, message)))),
         };
         self.scheduler.node_joined(number, link);

@@ -125,9 +125,6 @@ pub fn decode(body: &Bytes, json_length: Option<usize>) -> Result<InferRequest, 
                     other => return Err(format!("`priority` is {other}; 0 to 9 are allowed")),
                 },
                 "binary_data_output" => request.binary_output = cursor.boolean()?,
-                other if [b'[', b'{'].contains(&cursor.peek()) => {
-                    return Err(format!("parameter `{other}` is neither a number nor a string nor true or false"));
-                }
                 _ => cursor.skip()?,
             }
             Ok(())

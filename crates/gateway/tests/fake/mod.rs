@@ -93,7 +93,15 @@ fn decide(gateway: &Arc<Gateway>, arrival: Arrival) {
         "gone" => Refusal::Unavailable("all workers are gone".into()),
         "never" => return,
         _ => {
-            let grant = Grant { worker: WorkerId(1), node: 0, batch: request, model, size: 1, requests: vec![request] };
+            let grant = Grant {
+                worker: WorkerId(1),
+                node: 0,
+                address: "".into(),
+                batch: request,
+                model,
+                size: 1,
+                requests: vec![request],
+            };
             return gateway.tell(ToGateway::Run(grant));
         }
     };

@@ -73,6 +73,7 @@ fn schedule(gateway: &Arc<Gateway>, arrival: Arrival) {
         gateway.tell(ToGateway::Run(Grant {
             worker,
             node: 0,
+            address: "".into(),
             batch: request,
             model,
             size: 1,

@@ -11,7 +11,7 @@ fn line(alpha: u64, beta: u64) -> Line {
 
 fn send(bench: &Bench, model: u32, batch: u64, size: usize) {
     let payloads = (0..size).map(|_| bench.payload(vec![floats(&[1], &[batch as f32])])).collect();
-    bench.node().run(Part { worker: WORKER, node: 0, model, batch, size, payloads });
+    bench.node().run(Part { worker: WORKER, node: 0, address: "".into(), model, batch, size, payloads });
 }
 
 /// Skips answers to the next batch that is done.

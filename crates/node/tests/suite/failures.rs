@@ -165,8 +165,15 @@ fn a_batch_that_misses_a_part_fails_in_time() {
     let bench = Bench::with(|config| config.parts_timeout = Duration::from_millis(100));
     bench.start(bench.python(MOODY));
     let payload = bench.payload(mood(0));
-    let part =
-        rpc::Part { worker: crate::harness::WORKER, node: 0, model: 0, batch: 77, size: 2, payloads: vec![payload] };
+    let part = rpc::Part {
+        worker: crate::harness::WORKER,
+        node: 0,
+        address: "".into(),
+        model: 0,
+        batch: 77,
+        size: 2,
+        payloads: vec![payload],
+    };
     bench.node().run(part);
     let Event::Answered(_, Err(Failure::Model(message))) = bench.event() else { panic!() };
     assert_eq!(message, "only 1 of the batch's 2 requests reached the worker within 100ms");
