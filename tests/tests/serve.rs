@@ -251,7 +251,7 @@ fn what_was_decided_live_replays_to_the_same_decisions() {
     std::thread::scope(|scope| {
         let ask = |index: usize| {
             let body = json!({"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]});
-            let path = format!("/v2/models/{}/infer", if index % 2 == 0 { "a" } else { "b" });
+            let path = format!("/v2/models/{}/infer", if index.is_multiple_of(2) { "a" } else { "b" });
             (0..30).map(|_| server.ask("POST", &path, &body.to_string()).status).collect::<Vec<_>>()
         };
         let threads: Vec<_> = (0..16).map(|index| scope.spawn(move || ask(index))).collect();

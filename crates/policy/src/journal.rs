@@ -313,7 +313,7 @@ mod tests {
         }
         let (mut now, mut next, mut running) = (Time::ZERO, 0, Vec::new());
         for (gap, what, number) in steps {
-            now = now + Span::from_micros(*gap);
+            now += Span::from_micros(*gap);
             let models = recorder.dispatcher().cluster().models.len() as u32;
             let input = match what % 8 {
                 0 => Input::Model(model.clone()),
