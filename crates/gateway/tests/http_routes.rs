@@ -134,8 +134,7 @@ async fn shared_memory() {
         .to_string()
     };
     let answer = post("/v2/models/plain/infer", infer(0, 8, 8)).await;
-    let output = json!({"name": "y", "datatype": "FP32", "shape": [2], "parameters": {
-        "shared_memory_region": "r 1", "shared_memory_offset": 8, "shared_memory_byte_size": 8}});
+    let output = json!({"name": "y", "datatype": "FP32", "shape": [2]});
     assert_eq!(answer.json()["outputs"], json!([output]));
     assert_eq!(std::fs::read(file.path()).unwrap()[8..], [1f32, 2.0].map(f32::to_le_bytes).concat());
     for (body, error) in [

@@ -1,6 +1,6 @@
 //! What a model answered, as it goes over HTTP: JSON, and after it the outputs that were asked for in binary form.
 
-use super::decode::{InferRequest, Output, Place};
+use super::decode::{InferRequest, Output};
 use super::elements;
 use super::json::write_string;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub(super) enum Ready<'a> {
     /// Into the answer.
     Here(&'a Tensor),
     /// It is in shared memory already.
-    Shared(&'a Tensor, &'a Place),
+    Shared(&'a Tensor),
 }
 
 /// Writes an answer. Fails when an output cannot be written as JSON.
@@ -39,7 +39,7 @@ pub(super) fn encode_ready(
     version: u32,
     outputs: &[Ready<'_>],
 ) -> Result<Encoded, String> {
-    let data: usize = outputs.iter().map(|(Ready::Here(tensor) | Ready::Shared(tensor, _))| tensor.data.len()).sum();
+    let data: usize = outputs.iter().map(|(Ready::Here(tensor) | Ready::Shared(tensor))| tensor.data.len()).sum();
     let mut out = Vec::with_capacity(256 + data * 3);
     let mut tail: Vec<&Tensor> = Vec::new();
     out.push(b'{');
@@ -72,18 +72,8 @@ pub(super) fn encode_ready(
                     })?;
                 }
             }
-            Ready::Shared(tensor, place) => {
-                head(&mut out, tensor);
-                out.extend_from_slice(b",\"parameters\":{\"shared_memory_region\":");
-                write_string(&place.region, &mut out);
-                if place.offset > 0 {
-                    out.extend_from_slice(b",\"shared_memory_offset\":");
-                    number(&mut out, place.offset);
-                }
-                out.extend_from_slice(b",\"shared_memory_byte_size\":");
-                number(&mut out, tensor.data.len() as u64);
-                out.push(b'}');
-            }
+            // The client knows where it is; parameters without a size make Triton's own client stumble.
+            Ready::Shared(tensor) => head(&mut out, tensor),
         }
         out.push(b'}');
     }
@@ -152,10 +142,9 @@ mod tests {
         );
         assert_eq!(encoded.json_length, Some(json.len()));
         assert_eq!(encoded.parts, [[json.as_bytes(), &[1, 2, 3]].concat()]);
-        let place = Place { region: "r".into(), offset: 8, bytes: 64 };
-        let ready = [Ready::Shared(&x, &place)];
+        let ready = [Ready::Shared(&x)];
         let encoded = encode_ready(&InferRequest::default(), "m", 1, &ready).unwrap();
-        let json = r#"{"model_name":"m","model_version":"1","outputs":[{"name":"x","datatype":"FP32","shape":[1,2],"parameters":{"shared_memory_region":"r","shared_memory_offset":8,"shared_memory_byte_size":8}}]}"#;
+        let json = r#"{"model_name":"m","model_version":"1","outputs":[{"name":"x","datatype":"FP32","shape":[1,2]}]}"#;
         assert_eq!((encoded.parts, encoded.json_length), (vec![Bytes::from(json)], None));
     }
 

@@ -184,7 +184,7 @@ async fn answer(
 fn ready<'a>(request: &'a InferRequest, tensor: &'a Tensor) -> Ready<'a> {
     let output = request.outputs.iter().find(|output| output.name == *tensor.name);
     match output.and_then(|output| output.shared.as_ref()) {
-        Some(place) => Ready::Shared(tensor, place),
+        Some(_) => Ready::Shared(tensor),
         None => Ready::Here(tensor),
     }
 }
