@@ -29,7 +29,7 @@ pub(crate) struct SchedulerArguments {
 /// Clients speak to it as to `weft up`. It tells the scheduler who waits, and hands tensors straight to the nodes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  WEFT_TOKEN=secret weft gateway --scheduler http://10.0.0.1:8003 --http 0.0.0.0:8000"
+    after_help = "Examples:\n  WEFT_TOKEN=secret weft gateway --scheduler http://scheduler.example:8003 --http 0.0.0.0:8000"
 )]
 pub(crate) struct GatewayArguments {
     /// Limits, keys, addresses
@@ -46,7 +46,7 @@ pub(crate) struct GatewayArguments {
 /// A node may come, go and die at any time: what it ran is run again elsewhere while there is time.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  WEFT_TOKEN=secret weft node --scheduler http://10.0.0.1:8003 --address 10.0.0.7:8004"
+    after_help = "Examples:\n  WEFT_TOKEN=secret weft node --scheduler http://scheduler.example:8003 --address node-7.example:8004"
 )]
 pub(crate) struct NodeArguments {
     /// How workers are run
