@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Run the scheduler that gateways and nodes on other machines join.
 ///
 /// It decides which requests run where and when, and keeps what is deployed. Whoever joins must bring the token of the
-/// [cluster] table, or of WEFT_TOKEN.
+/// table `cluster` of the configuration, or of WEFT_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 0.0.0.0:8003")]
 pub(crate) struct SchedulerArguments {

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = rate, required_unless_present = "arrivals", allow_negative_numbers = true)]
     rate: Option<f64>,
 
-    /// How requests are spaced: poisson, constant, gamma:SHAPE (below 1: in bursts) or trace:FILE[:FORMAT], where
+    /// How requests are spaced: poisson, constant, gamma:SHAPE (below 1: in bursts) or trace:FILE:FORMAT, where
     /// the format is azure or per-second
     #[arg(long, value_name = "KIND", default_value = "poisson", value_parser = ArrivalKind::parse)]
     arrivals: ArrivalKind,

@@ -50,7 +50,7 @@ pub(crate) fn perf_analyzer(workspace: &Workspace) -> Result<PerfAnalyzer> {
     Ok(PerfAnalyzer { program, libraries })
 }
 
-/// Google's file type model as ONNX, int32[N,2048] to float[N,214], fetched when missing.
+/// Google's file type model as ONNX, `int32[N,2048]` to `float[N,214]`, fetched when missing.
 pub(crate) fn magika(workspace: &Workspace) -> Result<PathBuf> {
     let model = folder(workspace, "magika")?.join("model.onnx");
     from_wheel(workspace, "magika==1.0.3", "/model.onnx", &model)?;
