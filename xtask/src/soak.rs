@@ -141,10 +141,10 @@ impl<'a> Cluster<'a> {
             let now = start.elapsed();
             if now >= next_worker {
                 next_worker += KILL_WORKER;
-                let living: Vec<&Server> = self.nodes.iter().flatten().collect();
-                workers += usize::from(
-                    living.get(workers % living.len().max(1)).is_some_and(|node| node.kill_child("weft.worker")),
-                );
+                // Nodes in turn, but a node may have no worker at the moment.
+                let mut living: Vec<&Server> = self.nodes.iter().flatten().collect();
+                living.rotate_left(workers % living.len().max(1));
+                workers += usize::from(living.iter().any(|node| node.kill_child("weft.worker")));
             }
             if now >= next_node && now + NODE_BACK * 3 < length {
                 next_node += KILL_NODE;
