@@ -143,7 +143,8 @@ impl<'a> Cluster<'a> {
                 next_worker += KILL_WORKER;
                 // Nodes in turn, but a node may have no worker at the moment.
                 let mut living: Vec<&Server> = self.nodes.iter().flatten().collect();
-                living.rotate_left(workers % living.len().max(1));
+                let first = workers % living.len().max(1);
+                living.rotate_left(first);
                 workers += usize::from(living.iter().any(|node| node.kill_child("weft.worker")));
             }
             if now >= next_node && now + NODE_BACK * 3 < length {
