@@ -6,7 +6,7 @@
 use super::counters::Sample;
 use super::history::{History, Model, after};
 use crate::metrics::{GpuView, model_of, state_name};
-use rpc::{Catalog, Entry, Overview, State, WorkerView};
+use rpc::{Catalog, Entry, Kind, Overview, State, WorkerState, WorkerView};
 use std::fmt::Write;
 
 /// All that is told.
@@ -57,7 +57,11 @@ impl Told<'_> {
         let _ = write!(out, r#"{{"name":{},"version":{},"kind":"{kind}""#, text(&spec.name), spec.version);
         let _ = write!(out, r#","state":"{state}","reason":{},"slo_ms":{}"#, text(reason), spec.slo.millis());
         let _ = write!(out, r#","max_batch":{max_batch},"queue_limit":{}"#, spec.queue);
-        let _ = write!(out, r#","workers_ready":{},"workers_wanted":{}"#, entry.workers_ready, spec.workers);
+        let (ready, wanted) = match spec.kind {
+            Kind::Virtual { .. } => self.emulated(),
+            _ => (entry.workers_ready, spec.workers),
+        };
+        let _ = write!(out, r#","workers_ready":{ready},"workers_wanted":{wanted}"#);
         let model = self.history.model(&spec.name, spec.version);
         out.push_str(r#","latency_ms":"#);
         match model.and_then(Model::latency_ms) {
@@ -72,6 +76,13 @@ impl Told<'_> {
         let samples = model.into_iter().flat_map(|model| model.samples(after));
         separated(out, samples, |out, (seq, sample)| row(out, *seq, sample));
         out.push_str("]}");
+    }
+
+    /// Emulated GPUs that can take batches, and all of them: any runs any virtual model.
+    fn emulated(&self) -> (usize, usize) {
+        let emulated = self.overview.workers.iter().filter(|worker| model_of(worker).1.is_none());
+        let ready = |worker: &&WorkerView| worker.state == WorkerState::Ready;
+        (emulated.clone().filter(ready).count(), emulated.count())
     }
 
     fn worker(&self, out: &mut String, worker: &WorkerView, after: u64) {
