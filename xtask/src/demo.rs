@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Build Weft, serve three kinds of models, send them load and show what came of it.
 ///
-/// Serves a real ONNX model (magika, from its PyPI wheel), a Python model and two virtual models on emulated GPUs,
+/// Serves a real ONNX model (magika, from its PyPI wheel), a Python model and a virtual one on emulated GPUs,
 /// prints the dashboard's address and a summary for each, and, in a terminal, goes on until Ctrl-C.
 ///
 /// Example: cargo xtask demo

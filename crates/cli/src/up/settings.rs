@@ -102,7 +102,7 @@ pub(crate) struct Limits {
     pub(crate) connections: Option<usize>,
 }
 
-/// SHA-256 of keys, in hexadecimal; `weft key` makes one.
+/// SHA-256 of keys, in hexadecimal, as `printf KEY | sha256sum` prints it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Keys {
@@ -255,7 +255,7 @@ impl Settings {
             return Err("there are virtual models and no GPU to emulate; set `virtual_gpus` under [node]".into());
         }
         if let Some(key) = self.keys.clients.iter().chain(&self.keys.admin).find(|key| !is_hash(key)) {
-            return Err(format!("`{key}` is not a SHA-256 in hexadecimal; `weft key` makes a key and its hash"));
+            return Err(format!("`{key}` is not a SHA-256 in hexadecimal; `printf KEY | sha256sum` prints a key's"));
         }
         Ok(())
     }
