@@ -296,7 +296,7 @@ fn parts_on_different_machines_work_together_and_a_node_may_die() {
     let start = |arguments: &[String]| {
         let mut command = Command::new(weft());
         let process = command.arg(&arguments[0]).arg(&config).args(&arguments[1..]).spawn().expect("weft runs");
-        Kept(process)
+        Kept(Some(process))
     };
     let words = |text: String| text.split(' ').map(String::from).collect::<Vec<_>>();
     let _scheduler = start(&words(format!("scheduler --listen 127.0.0.1:{join}")));
@@ -325,18 +325,19 @@ fn parts_on_different_machines_work_together_and_a_node_may_die() {
 }
 
 /// A process that is killed when it goes out of sight.
-struct Kept(Child);
+struct Kept(Option<Child>);
 
 impl Kept {
     fn take(mut self) -> Child {
-        let placeholder = Command::new("true").spawn().expect("true runs");
-        std::mem::replace(&mut self.0, placeholder)
+        self.0.take().expect("it is taken once")
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let Some(process) = &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }
