@@ -5,7 +5,13 @@ use crate::table::{align, row};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Map, Value, json};
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use ureq::http::{Request, Response};
+
+/// How long a server may refuse connections because it is only starting.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How to reach a running Weft.
 #[derive(Debug, Args)]
@@ -23,20 +29,38 @@ impl Server {
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let url = format!("{}/admin/{path}", self.server.trim_end_matches('/'));
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        let mut request = ureq::http::Request::builder().method(method).uri(&url);
+        let mut request = Request::builder().method(method).uri(&url);
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
         let text = body.map_or_else(String::new, Value::to_string);
         let request = request.body(text).with_context(|| format!("ask {url}"))?;
-        let unreachable = |error| Misuse(format!("reach {}: {error}; is `weft up` running there?", self.server));
-        let mut response = agent.run(request).map_err(unreachable)?;
+        let mut response = self.send(&agent, &request)?;
         let text = response.body_mut().read_to_string().with_context(|| format!("read the answer of {url}"))?;
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         match (response.status().is_success(), value["error"].as_str()) {
             (true, _) => Ok(value),
             (false, Some(error)) => Err(Misuse(error.to_string()).into()),
             (false, None) => Err(Misuse(format!("{url} answered {}: {text}", response.status())).into()),
+        }
+    }
+
+    /// Sends a request; a server that was started in the same breath is given time to listen.
+    fn send(&self, agent: &ureq::Agent, request: &Request<String>) -> Result<Response<ureq::Body>, Misuse> {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            match agent.run(request.clone()) {
+                Err(ureq::Error::Io(error))
+                    if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < patience =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                outcome => {
+                    return outcome.map_err(|error| {
+                        Misuse(format!("reach {}: {error}; is `weft up` running there?", self.server))
+                    });
+                }
+            }
         }
     }
 }
