@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// The numbers of the only gateway and the only node.
@@ -84,9 +85,16 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     runtime()?.block_on(serve(settings))
 }
 
-/// The threads that speak to clients.
+/// The threads that speak to clients and decide: half as many as there are cores. The other half is for the models,
+/// and requests that meet on few threads are cheaper than those that meet on many.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weft").build().context("start threads")
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads((cores / 2).max(1))
+        .enable_all()
+        .thread_name("weft")
+        .build()
+        .context("start threads")
 }
 
 fn effective(arguments: &Arguments) -> Result<Settings> {
@@ -104,7 +112,9 @@ async fn serve(settings: Settings) -> Result<()> {
     let store = Store::open(&settings.state.join("weft.redb"))?;
     let (scheduler, scheduling) = Scheduler::start(settings.scheduler_config(), store)?;
     let news = scheduler.clone();
-    let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, move |news_of| news.news(news_of))?);
+    let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, Handle::current(), move |news_of| {
+        news.news(news_of)
+    })?);
     let gateway = connect(&settings, &scheduler, &node);
 
     let logs = logs(&gateway, &node);

@@ -38,7 +38,7 @@ pub struct Links {
 /// The front door, shared by all servers of a process.
 pub struct Gateway {
     links: Links,
-    catalog: ArcSwap<Catalog>,
+    catalog: ArcSwap<Shelf>,
     overview: ArcSwap<Look>,
     /// By model name and version, kept when a model goes so that its counters never fall.
     statistics: RwLock<BTreeMap<(String, u32), Arc<Statistics>>>,
@@ -50,6 +50,22 @@ pub struct Gateway {
     pub regions: Regions,
     /// What clients asked to be traced and logged.
     pub settings: Settings,
+}
+
+/// The models there are, each with its counters.
+#[derive(Default)]
+struct Shelf {
+    catalog: Arc<Catalog>,
+    /// Of each entry, in order.
+    statistics: Vec<Arc<Statistics>>,
+}
+
+impl Shelf {
+    /// The counters of one of the entries.
+    fn statistics_of(&self, entry: &Entry) -> Option<&Arc<Statistics>> {
+        let place = self.catalog.entries.iter().position(|other| std::ptr::eq(other, entry))?;
+        self.statistics.get(place)
+    }
 }
 
 /// How workers and queues were at a moment.
@@ -152,15 +168,14 @@ impl Gateway {
 
     /// Which models there are.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.catalog.load_full()
+        self.catalog.load().catalog.clone()
     }
 
     /// Replaces the list of models.
     pub fn publish(&self, catalog: Catalog) {
-        for entry in &catalog.entries {
-            self.statistics(&entry.spec.name, entry.spec.version);
-        }
-        self.catalog.store(Arc::new(catalog));
+        let statistics = |entry: &Entry| self.statistics(&entry.spec.name, entry.spec.version);
+        let statistics = catalog.entries.iter().map(statistics).collect();
+        self.catalog.store(Arc::new(Shelf { catalog: Arc::new(catalog), statistics }));
     }
 
     /// How workers and queues are.
@@ -197,7 +212,7 @@ impl Gateway {
 
     /// Whether no model is still on its way.
     pub fn ready(&self) -> bool {
-        self.catalog.load().entries.iter().all(|entry| entry.state != State::Loading)
+        self.catalog.load().catalog.entries.iter().all(|entry| entry.state != State::Loading)
     }
 
     /// Requests that were accepted and are not answered yet.
@@ -213,12 +228,14 @@ impl Gateway {
 
     /// Runs a request to its end.
     pub async fn infer(self: &Arc<Gateway>, inference: Inference) -> Result<Response, ServeError> {
-        let catalog = self.catalog();
-        let entry = catalog.find(&inference.model, inference.version.as_deref())?;
-        let statistics = self.statistics(&entry.spec.name, entry.spec.version);
+        let shelf = self.catalog.load_full();
+        let entry = shelf.catalog.find(&inference.model, inference.version.as_deref())?;
+        let Some(statistics) = shelf.statistics_of(entry) else {
+            unreachable!("every entry on the shelf has counters");
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         statistics.last_ms.store(now.as_millis() as u64, Relaxed);
-        let pending = Pending::new(&statistics);
+        let pending = Pending::new(statistics);
         let arrived = inference.arrived;
         let outcome = self.run(entry, inference).await;
         drop(pending);

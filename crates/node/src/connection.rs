@@ -46,6 +46,9 @@ pub(crate) enum Broken {
     Nonsense(String),
 }
 
+/// What a worker makes of tensors: outputs, or what its model objects to.
+pub(crate) type Said = Result<Vec<Tensor>, String>;
+
 /// What a worker says about its model once it has tried to load it.
 pub(crate) type Loaded = Result<ModelInfo, String>;
 
@@ -112,16 +115,40 @@ impl Connection {
         process: BorrowedFd<'_>,
         patience: Duration,
     ) -> Result<Result<Vec<Tensor>, String>, Broken> {
+        if let Err(reason) = self.post(columns)? {
+            return Ok(Err(reason));
+        }
+        let length = receive(&self.socket, process, &mut self.received, Instant::now() + patience)?;
+        self.read(length).map_err(|error| Broken::Nonsense(format!("{error:#}")))
+    }
+
+    /// Has the worker run tensors; [`Connection::hear`] gives what comes of it. Says why where they cannot be sent.
+    pub(crate) fn post(&mut self, columns: &[Column<'_>]) -> Result<Result<(), String>, Broken> {
         if let Err(error) = self.write(columns) {
             return Ok(Err(format!("{error:#}")));
         }
         match send(&self.socket, &self.message, SendFlags::NOSIGNAL) {
-            Ok(_) => {}
-            Err(Errno::PIPE | Errno::CONNRESET) => return Err(Broken::Gone),
-            Err(error) => return Err(Broken::Nonsense(format!("a message could not be sent: {error}"))),
+            Ok(_) => Ok(Ok(())),
+            Err(Errno::PIPE | Errno::CONNRESET) => Err(Broken::Gone),
+            Err(error) => Err(Broken::Nonsense(format!("a message could not be sent: {error}"))),
         }
-        let length = receive(&self.socket, process, &mut self.received, Instant::now() + patience)?;
-        self.read(length).map_err(|error| Broken::Nonsense(format!("{error:#}")))
+    }
+
+    /// What came of tensors that were posted: outputs, or what the model objects to. `None` when it has not said.
+    pub(crate) fn hear(&mut self) -> Result<Option<Said>, Broken> {
+        match recv(&self.socket, &mut self.received[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => Err(Broken::Gone),
+            Ok((length, _)) => self.read(length).map(Some).map_err(|error| Broken::Nonsense(format!("{error:#}"))),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(Broken::Nonsense(format!("a message could not be received: {error}"))),
+        }
+    }
+
+    /// The socket, for whoever waits for answers.
+    pub(crate) fn socket(&self) -> std::io::Result<OwnedFd> {
+        // Nobody is held up by it: only what must not wait is received without `poll`, and what is sent always fits.
+        rustix::io::ioctl_fionbio(&self.socket, true)?;
+        self.socket.try_clone()
     }
 
     /// Writes inputs into shared memory and the message that says where they are.

@@ -11,6 +11,7 @@
 mod config;
 mod node;
 mod link;
+mod desk;
 mod batch;
 mod connection;
 mod protocol;

@@ -1,4 +1,4 @@
-//! One worker through all of its lives: a thread that starts the process, hands it batches and starts it again.
+//! One worker through all of its lives: a thread that starts the process, opens its desk and starts it again.
 //!
 //! ```text
 //!            ┌───────────────── back-off, growing ◄── Lost ◄──┐
@@ -10,7 +10,7 @@
 //! 1. Every payload that reaches the link is answered, once.
 //! 2. Answers come before the `Done` of their batch, so that who hears `Done` may count on them.
 //! 3. `Lost` comes before the answers of the batches that died: the scheduler, which alone decides about running them
-//!    again, knows before a gateway asks. No `Done` follows for them. Parts that arrive while there is no process are
+//!    again, knows before a gateway asks. No `Done` follows for them. Parts that arrive while the desk is closed are
 //!    answered with `WorkerDied`, and neither `Lost` nor `Done` is said of them.
 //! 4. The thread that starts a process outlives it: the kernel kills a worker when its parent thread ends.
 //!
@@ -18,14 +18,15 @@
 //! and is then run, with a `Done` for a batch that the scheduler has given up.
 
 use crate::Config;
-use crate::batch::{Assembly, Batch, fail, group};
-use crate::connection::{Broken, Connection, check_outputs, split};
+use crate::batch::fail;
+use crate::connection::{Broken, Connection};
+use crate::desk::{Closed, Desk};
 use crate::logs::{Logs, Source, watch};
 use crate::node::Tell;
 use crate::spawn::{Process, Started, kill, spawn};
 use crate::warmup::Warmup;
 use policy::Span;
-use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Outputs, Part, Payload, Tensor, WorkerId};
+use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Part, WorkerId};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// How long a process may take to end by itself once its socket is closed.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -47,6 +49,10 @@ pub(crate) enum Message {
     Stop,
     /// The process of this life has ended.
     Ended(u64),
+    /// That of this life cannot be talked to any more.
+    Broken(u64, Broken),
+    /// That of this life has done all it had to, and was to stop.
+    Finished(u64),
 }
 
 /// What others can do to a link besides sending it messages.
@@ -83,14 +89,16 @@ pub(crate) struct Link {
     pub(crate) logs: Arc<Logs>,
     pub(crate) control: Arc<Control>,
     pub(crate) sender: Sender<Message>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) runtime: Handle,
 }
 
 /// Why a life is over.
 enum Over {
     /// It was told to stop and did.
     Stopped,
-    /// It died, with these requests.
-    Lost { reason: String, payloads: Vec<Payload> },
+    /// It died, with what lay on its desk.
+    Lost { reason: String, held: Option<Closed> },
 }
 
 /// A process that has loaded its model.
@@ -106,11 +114,10 @@ impl Link {
     pub(crate) fn run(&self, messages: &Receiver<Message>) {
         let mut deaths = 0;
         for life in 0.. {
-            let mut assembly = Assembly::new(self.config.parts_timeout);
             let mut ready_since = None;
-            let over = self.live(life, messages, &mut assembly, &mut ready_since);
+            let over = self.live(life, messages, &mut ready_since);
             self.control.set(None);
-            let Over::Lost { reason, payloads } = over else { return };
+            let Over::Lost { reason, held } = over else { return };
             if ready_since.is_some_and(|since: Instant| since.elapsed() >= self.config.healthy_after) {
                 deaths = 0;
             }
@@ -122,8 +129,9 @@ impl Link {
                 tracing::warn!(worker = self.worker.0, model = self.spec.name, reason, ?wait, "worker lost");
                 (self.tell)(FromNode::Lost { worker: self.worker, reason, again_in: span(wait) });
             }
-            fail(payloads, &Failure::WorkerDied);
-            assembly.abandon();
+            if let Some(held) = held {
+                held.fail();
+            }
             if ending || self.pause(messages, wait) {
                 return;
             }
@@ -137,21 +145,15 @@ impl Link {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Part(part)) => fail(part.payloads, &Failure::WorkerDied),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
-                Ok(Message::Ended(_)) => {}
+                Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => return false,
             }
         }
     }
 
     /// One life of the worker, from the start of a process to its end.
-    fn live(
-        &self,
-        number: u64,
-        messages: &Receiver<Message>,
-        assembly: &mut Assembly,
-        ready_since: &mut Option<Instant>,
-    ) -> Over {
-        let lost = |reason: String| Over::Lost { reason, payloads: Vec::new() };
+    fn live(&self, number: u64, messages: &Receiver<Message>, ready_since: &mut Option<Instant>) -> Over {
+        let lost = |reason: String| Over::Lost { reason, held: None };
         let Started { mut process, mut connection, stdout, stderr } = match spawn(&self.config, &self.spec) {
             Ok(started) => started,
             Err(error) => return lost(format!("failed to {error:#}")),
@@ -172,18 +174,17 @@ impl Link {
         };
         let mut life = Life { number, process, connection, info };
         let over = match self.warm_up(&mut life) {
-            Ok(()) => {
+            Ok(measured) => {
                 *ready_since = Some(Instant::now());
-                self.serve(&mut life, messages, assembly)
+                let Life { number, connection, info, .. } = life;
+                self.serve(number, &mut life.process, connection, info, measured, messages)
             }
-            Err(broken) => Over::Lost { reason: self.explain(&mut life.process, broken), payloads: Vec::new() },
+            Err(broken) => lost(self.explain(&mut life.process, broken)),
         };
         if matches!(over, Over::Stopped) {
-            let Life { process, connection, .. } = life;
             // The closed socket tells the worker to end.
-            drop(connection);
-            process.wait(END_PATIENCE);
-            drop(process);
+            life.process.wait(END_PATIENCE);
+            drop(life.process);
         }
         let _ = watcher.join();
         over
@@ -220,7 +221,7 @@ impl Link {
                 match messages.try_recv() {
                     Ok(Message::Part(part)) => fail(part.payloads, &Failure::WorkerDied),
                     Ok(Message::Stop) | Err(TryRecvError::Disconnected) => return Ok(None),
-                    Ok(Message::Ended(_)) => {}
+                    Ok(_) => {}
                     Err(TryRecvError::Empty) => break,
                 }
             }
@@ -230,8 +231,8 @@ impl Link {
         }
     }
 
-    /// Runs the model before anybody else does, and says that it is ready.
-    fn warm_up(&self, life: &mut Life) -> Result<(), Broken> {
+    /// Runs the model before anybody else does, and gives how long batches took.
+    fn warm_up(&self, life: &mut Life) -> Result<Vec<(usize, Span)>, Broken> {
         let warmup = Warmup {
             process: life.process.handle.as_fd(),
             budget: self.config.warmup,
@@ -239,100 +240,65 @@ impl Link {
             logs: &self.logs,
             doubt_batches: matches!(self.spec.kind, Kind::Onnx { .. }),
         };
-        let measured = warmup.run(&mut life.connection, &mut life.info)?;
-        tracing::info!(worker = self.worker.0, model = self.spec.name, "worker ready");
-        (self.tell)(FromNode::Ready { worker: self.worker, info: life.info.clone(), measured });
-        Ok(())
+        warmup.run(&mut life.connection, &mut life.info)
     }
 
-    /// Runs batches until told to stop or the process is gone.
-    fn serve(&self, life: &mut Life, messages: &Receiver<Message>, assembly: &mut Assembly) -> Over {
+    /// Opens the desk and sees to it until told to stop or the process is gone.
+    fn serve(
+        &self,
+        life: u64,
+        process: &mut Process,
+        connection: Connection,
+        info: ModelInfo,
+        measured: Vec<(usize, Span)>,
+        messages: &Receiver<Message>,
+    ) -> Over {
         let mut stopping = false;
-        loop {
-            let message = match assembly.next_deadline() {
-                // Told to stop, it finishes what came before and nothing else.
-                None if stopping => match messages.try_recv() {
-                    Ok(message) => message,
-                    Err(_) => return Over::Stopped,
-                },
-                None => match messages.recv() {
-                    Ok(message) => message,
-                    Err(_) => return Over::Stopped,
-                },
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    match messages.recv_timeout(left) {
-                        Ok(message) => message,
-                        Err(_) => {
-                            for (batch, size) in assembly.expire(Instant::now()) {
-                                (self.tell)(FromNode::Done { worker: self.worker, batch, size, took: None });
-                            }
-                            continue;
-                        }
-                    }
-                }
-            };
-            match message {
-                Message::Part(part) => {
-                    let Some(batch) = assembly.add(Instant::now(), part) else { continue };
-                    if let Err((broken, payloads)) = self.run_batch(life, batch) {
-                        return Over::Lost { reason: self.explain(&mut life.process, broken), payloads };
-                    }
-                }
-                Message::Stop => stopping = true,
-                Message::Ended(number) if number == life.number => {
-                    return Over::Lost { reason: self.explain(&mut life.process, Broken::Gone), payloads: Vec::new() };
-                }
-                Message::Ended(_) => {}
-            }
-        }
-    }
-
-    /// Runs a batch and answers its requests. Gives back what is not answered when the worker broke.
-    fn run_batch(&self, life: &mut Life, batch: Batch) -> Result<(), (Broken, Vec<Payload>)> {
-        let Batch { number, payloads } = batch;
-        let size = payloads.len();
-        let batched = life.info.max_batch > 0;
-        let requests: Vec<Arc<[Tensor]>> = payloads.iter().map(|payload| payload.inputs.clone()).collect();
-        let (groups, refused) = group(&requests, batched);
-        // Each is taken out when it is answered.
-        let mut payloads: Vec<Option<Payload>> = payloads.into_iter().map(Some).collect();
-        let mut failed = !refused.is_empty();
-        for (index, reason) in refused {
-            fail(payloads[index].take(), &Failure::Model(reason));
-        }
-        let mut took = Duration::ZERO;
-        for group in groups {
-            let columns = group.columns(&requests, batched);
-            let start = Instant::now();
-            let answer = life.connection.exchange(&columns, life.process.handle.as_fd(), self.config.batch_timeout);
-            took += start.elapsed();
-            let outputs = match answer {
-                Ok(answer) => answer,
-                Err(broken) => return Err((broken, payloads.into_iter().flatten().collect())),
-            };
-            let rows: usize = group.rows.iter().sum();
-            let outputs = outputs.and_then(|outputs| {
-                check_outputs(&outputs, &life.info, batched.then_some(rows))?;
-                if batched { split(&outputs, &group.rows) } else { Ok(vec![outputs]) }
-            });
-            let members = group.members.iter().filter_map(|member| Some((*member, payloads[*member].take()?)));
-            match outputs {
-                Ok(outputs) => {
-                    for ((member, payload), tensors) in members.zip(outputs) {
-                        let leads = member == 0;
-                        (payload.answer)(Ok(Outputs { tensors, computed: span(took), batch_size: size, leads }));
-                    }
-                }
-                Err(reason) => {
-                    failed = true;
-                    fail(members.map(|(_, payload)| payload), &Failure::Model(reason));
+        self.desk.open(life, connection, info.clone(), self.config.parts_timeout, || {
+            for message in messages.try_iter() {
+                match message {
+                    Message::Part(part) => fail(part.payloads, &Failure::WorkerDied),
+                    Message::Stop => stopping = true,
+                    _ => {}
                 }
             }
+        });
+        let desk = self.desk.clone();
+        let picking_up = self.runtime.spawn(async move { desk.pick_up(life).await });
+        tracing::info!(worker = self.worker.0, model = self.spec.name, "worker ready");
+        (self.tell)(FromNode::Ready { worker: self.worker, info, measured });
+        if stopping {
+            self.desk.finish();
         }
-        let took = (!failed).then(|| span(took));
-        (self.tell)(FromNode::Done { worker: self.worker, batch: number, size, took });
-        Ok(())
+        let tick = (self.config.batch_timeout.min(self.config.parts_timeout) / 4).max(Duration::from_millis(1));
+        let broken = loop {
+            match messages.recv_timeout(tick) {
+                Ok(Message::Stop) => self.desk.finish(),
+                Ok(Message::Ended(number)) if number == life => break Some(Broken::Gone),
+                Ok(Message::Broken(number, broken)) if number == life => break Some(broken),
+                Ok(Message::Finished(number)) if number == life => break None,
+                Ok(Message::Part(part)) => fail(part.payloads, &Failure::WorkerDied),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.desk.look(self.config.batch_timeout) {
+                        break Some(Broken::Silent);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        let held = self.desk.close();
+        picking_up.abort();
+        match broken {
+            Some(broken) => Over::Lost { reason: self.explain(process, broken), held },
+            None => {
+                // A part that came between the last answer and the end.
+                if let Some(held) = held {
+                    held.fail();
+                }
+                Over::Stopped
+            }
+        }
     }
 
     /// Ends a process that cannot be talked to, and says what happened.

@@ -1,10 +1,11 @@
 //! A node: the workers of one machine, and what others may ask of them.
 //!
-//! Workers with a process have a thread each (`link.rs`); emulated GPUs share one (`emulated.rs`). What is here only
-//! finds the right one. No call waits for a worker, except [`Node::stop`].
+//! Workers with a process have a thread each (`link.rs`) and a desk (`desk.rs`); emulated GPUs share a thread
+//! (`emulated.rs`). What is here only finds the right one. No call waits for a worker, except [`Node::stop`].
 
 use crate::Config;
 use crate::batch::fail;
+use crate::desk::Desk;
 use crate::emulated::Emulated;
 use crate::link::{Control, Link, Message};
 use crate::logs::Logs;
@@ -16,6 +17,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// Whom a node tells what happens. Called from many threads; it must not wait.
 pub(crate) type Tell = Arc<dyn Fn(FromNode) + Send + Sync>;
@@ -27,21 +29,24 @@ const LOGS_MAX: usize = 256;
 pub struct Node {
     config: Arc<Config>,
     tell: Tell,
-    workers: Arc<RwLock<BTreeMap<WorkerId, Handle>>>,
+    workers: Arc<RwLock<BTreeMap<WorkerId, Seat>>>,
     /// Of workers that run, and of the last ones that did.
     logs: Mutex<BTreeMap<WorkerId, Arc<Logs>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     emulated: Emulated,
+    runtime: Handle,
 }
 
-struct Handle {
+struct Seat {
     sender: Sender<Message>,
     control: Arc<Control>,
+    desk: Arc<Desk>,
 }
 
 impl Node {
-    /// Gets ready to start workers. `tell` hears what becomes of them, from many threads, and must not wait.
-    pub fn start(config: Config, tell: impl Fn(FromNode) + Send + Sync + 'static) -> Result<Node> {
+    /// Gets ready to start workers, whose answers are picked up on `runtime`. `tell` hears what becomes of them, from
+    /// many threads, and must not wait.
+    pub fn start(config: Config, runtime: Handle, tell: impl Fn(FromNode) + Send + Sync + 'static) -> Result<Node> {
         python::install(&config.directory)?;
         let tell: Tell = Arc::new(tell);
         let emulated = Emulated::start(config.parts_timeout, tell.clone())?;
@@ -52,6 +57,7 @@ impl Node {
             logs: Mutex::default(),
             threads: Mutex::default(),
             emulated,
+            runtime,
         })
     }
 
@@ -81,10 +87,10 @@ impl Node {
             drop(workers);
             return self.emulated.run(part);
         };
-        let unsent = handle.sender.send(Message::Part(part)).err();
+        let desk = handle.desk.clone();
         // Who is answered may call this again.
         drop(workers);
-        if let Some(Message::Part(part)) = unsent.map(|unsent| unsent.0) {
+        if let Err(part) = desk.put(part) {
             fail(part.payloads, &Failure::WorkerDied);
         }
     }
@@ -116,12 +122,13 @@ impl Node {
         let (sender, messages) = channel();
         let control = Arc::new(Control::default());
         let logs = Logs::new(worker);
+        let desk = Arc::new(Desk::new(worker, self.tell.clone(), sender.clone()));
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         if workers.contains_key(&worker) {
             tracing::error!(worker = worker.0, "a worker that runs was ordered to start");
             return;
         }
-        workers.insert(worker, Handle { sender: sender.clone(), control: control.clone() });
+        workers.insert(worker, Seat { sender: sender.clone(), control: control.clone(), desk: desk.clone() });
         let mut all_logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         while all_logs.len() >= LOGS_MAX
             && let Some(oldest) = all_logs.keys().find(|known| !workers.contains_key(known)).copied()
@@ -131,12 +138,15 @@ impl Node {
         all_logs.insert(worker, logs.clone());
         drop((all_logs, workers));
 
-        let link = Link { worker, spec, config: self.config.clone(), tell: self.tell.clone(), logs, control, sender };
+        let (config, runtime) = (self.config.clone(), self.runtime.clone());
+        let left = desk.clone();
+        let link = Link { worker, spec, config, tell: self.tell.clone(), logs, control, sender, desk, runtime };
         let (workers, tell) = (self.workers.clone(), self.tell.clone());
         let thread = std::thread::spawn(move || {
             link.run(&messages);
-            // In this order nothing is left unanswered: no part is sent here once the worker is not listed.
             workers.write().unwrap_or_else(PoisonError::into_inner).remove(&worker);
+            // In this order nothing is left unanswered: no part is sent here once the desk was left.
+            left.leave();
             for message in messages.try_iter() {
                 if let Message::Part(part) = message {
                     fail(part.payloads, &Failure::WorkerDied);

@@ -138,7 +138,9 @@ async fn join(config: &Config, remote: &Remote, current: &Current) -> Result<()>
     }
     let mut client = proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(usize::MAX);
     let mut instructions = client.node(request).await.context("join the cluster")?.into_inner();
-    let node = Arc::new(Node::start(config.clone(), move |news| drop(send.send(cluster::from_news(news))))?);
+    let node = Arc::new(Node::start(config.clone(), tokio::runtime::Handle::current(), move |news| {
+        drop(send.send(cluster::from_news(news)))
+    })?);
     current.set(node.clone());
     tracing::info!(scheduler = url, "joined the cluster");
     while let Some(instruction) = instructions.next().await {

@@ -1,4 +1,13 @@
-//! The one thread that owns every decision, and how others reach it.
+//! Whose turn it is to decide, and how others reach the one who does.
+//!
+//! There is one driver. Whoever has news puts it into the queue and, when nobody is deciding, decides about all that is
+//! there: a request that finds a free worker reaches it without a change of threads. A thread of the scheduler's own
+//! does what is due when nothing happens, and carries out orders, which may wait for the disk.
+//!
+//! Invariants:
+//! 1. Nobody waits for the driver but the scheduler's thread: whoever finds it taken leaves the news in the queue.
+//! 2. Whoever gives the driver back looks at the queue once more: news that came meanwhile were left to them.
+//! 3. The driver is told things in the order of the queue. Orders have a queue of their own and come in between.
 
 use crate::deployment::Reply;
 use crate::driver::Driver;
@@ -6,9 +15,11 @@ use crate::store::Store;
 use anyhow::{Context, Result};
 use policy::{Network, Span, Time};
 use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeView, Order, OrderError, Overview, ToGateway, ToNode, WorkerId};
+use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// At most so many messages are taken in before timers are looked at again.
@@ -67,31 +78,48 @@ impl NodeLink {
 enum Message {
     Arrival(Arrival),
     News(FromNode),
-    Order(Order, Reply),
     GatewayJoined(u16, GatewayLink),
     GatewayLost(u16),
     NodeJoined(u16, NodeLink),
     NodeLost(u16),
     Undelivered(WorkerId, u64),
-    Stop,
 }
 
 /// The scheduler. Clones reach the same one.
 #[derive(Clone)]
 pub struct Scheduler {
-    messages: Sender<Message>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    driver: Mutex<Driver>,
+    news: Mutex<VecDeque<Message>>,
+    orders: Mutex<VecDeque<(Order, Reply)>>,
+    /// Until when the scheduler's thread sleeps, in the driver's nanoseconds.
+    sleeps_until: AtomicU64,
+    stopped: AtomicBool,
+    thread: OnceLock<Thread>,
 }
 
 impl Scheduler {
     /// Starts the scheduler with what it knew before and what the configuration asks for.
     pub fn start(config: Config, store: Store) -> Result<(Scheduler, std::thread::JoinHandle<()>)> {
-        let (messages, receiver) = channel();
         let models = config.models.clone();
         let mut driver = Driver::new(config, store);
         driver.restore(driver.now(), models).context("bring back what was deployed")?;
+        let shared = Arc::new(Shared {
+            driver: Mutex::new(driver),
+            news: Mutex::default(),
+            orders: Mutex::default(),
+            sleeps_until: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        });
+        let own = shared.clone();
         let thread = std::thread::Builder::new().name("scheduler".into());
-        let thread = thread.spawn(move || run(driver, &receiver)).context("start the scheduler's thread")?;
-        Ok((Scheduler { messages }, thread))
+        let thread = thread.spawn(move || own.run()).context("start the scheduler's thread")?;
+        let _ = shared.thread.set(thread.thread().clone());
+        Ok((Scheduler { shared }, thread))
     }
 
     /// A request came.
@@ -106,7 +134,8 @@ impl Scheduler {
 
     /// An operator wants something; `reply` is called when it is done or cannot be.
     pub fn order(&self, order: Order, reply: impl FnOnce(Result<(), OrderError>) + Send + 'static) {
-        self.send(Message::Order(order, Box::new(reply)));
+        lock(&self.shared.orders).push_back((order, Box::new(reply)));
+        self.shared.wake();
     }
 
     /// A gateway could not hand a batch to its node: the worker is free.
@@ -136,51 +165,83 @@ impl Scheduler {
 
     /// Ends the scheduler. Requests that wait are not answered: gateways drain first.
     pub fn stop(&self) {
-        self.send(Message::Stop);
+        self.shared.stopped.store(true, SeqCst);
+        self.shared.wake();
     }
 
     fn send(&self, message: Message) {
-        // Nobody listens once it was stopped, and nobody minds.
-        let _ = self.messages.send(message);
+        lock(&self.shared.news).push_back(message);
+        self.shared.decide();
     }
 }
 
-fn run(mut driver: Driver, messages: &Receiver<Message>) {
-    loop {
-        let now = driver.now();
-        let due = driver.next_timer();
-        let first = match due {
-            due if due <= now => messages.try_recv().ok(),
-            Time::NEVER => messages.recv().ok(),
-            due => match messages.recv_timeout(Duration::from_nanos((due - now).nanos())) {
-                Ok(message) => Some(message),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
-            },
-        };
-        let now = driver.now();
-        let mut next = first;
-        let mut taken = 0;
-        while let Some(message) = next {
-            if matches!(message, Message::Stop) {
-                return;
+impl Shared {
+    /// Decides about all that is there, unless somebody else is at it, who then will.
+    fn decide(&self) {
+        while !lock(&self.news).is_empty() && !self.stopped.load(SeqCst) {
+            let due = match self.driver.try_lock() {
+                Ok(mut driver) => self.take_in(&mut driver),
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(_)) => panic!("the scheduler failed before"),
+            };
+            if due.nanos() < self.sleeps_until.load(SeqCst) {
+                self.wake();
             }
-            take(&mut driver, now, message);
-            taken += 1;
-            next = if taken < BURST { messages.try_recv().ok() } else { None };
+        }
+    }
+
+    /// Tells the driver the news, and gives when something is next due.
+    fn take_in(&self, driver: &mut Driver) -> Time {
+        let now = driver.now();
+        for _ in 0..BURST {
+            let Some(message) = lock(&self.news).pop_front() else { break };
+            take(driver, now, message);
         }
         if driver.next_timer() <= now {
             driver.on_timer(now);
         }
         driver.settle();
+        driver.next_timer()
     }
+
+    /// What the scheduler's own thread does.
+    fn run(&self) {
+        while !self.stopped.load(SeqCst) {
+            let (now, due) = {
+                let mut driver = self.driver.lock().expect("the scheduler failed before");
+                let orders = std::mem::take(&mut *lock(&self.orders));
+                let now = driver.now();
+                for (order, reply) in orders {
+                    driver.on_order(now, order, reply);
+                }
+                let due = self.take_in(&mut driver);
+                self.sleeps_until.store(due.nanos(), SeqCst);
+                (driver.now(), due)
+            };
+            // Others may have left news while the driver was held here.
+            self.decide();
+            if due > now && lock(&self.orders).is_empty() {
+                std::thread::park_timeout(Duration::from_nanos((due - now).nanos()));
+            }
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Nothing that panics is done while these locks are held.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn take(driver: &mut Driver, now: Time, message: Message) {
     match message {
         Message::Arrival(arrival) => driver.on_arrival(now, arrival),
         Message::News(news) => driver.on_node(now, news),
-        Message::Order(order, reply) => driver.on_order(now, order, reply),
         Message::GatewayJoined(number, link) => {
             (link.publish)(driver.catalog());
             driver.gateways.insert(number, link);
@@ -191,6 +252,5 @@ fn take(driver: &mut Driver, now: Time, message: Message) {
         Message::NodeJoined(number, link) => driver.on_node_joined(now, number, link),
         Message::NodeLost(number) => driver.on_node_lost(now, number),
         Message::Undelivered(worker, batch) => driver.on_done(now, worker, batch, false),
-        Message::Stop => {}
     }
 }

@@ -34,6 +34,9 @@ pub fn onnx(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
             return Err(error);
         }
     };
+    // Most of the library is touched once, when it registers its operators.
+    let name = library.file_name().unwrap_or_default().to_string_lossy();
+    shm::give_back(&name);
     control.hello(&info)?;
     serve(&mut control, &mut session, &info)
 }

@@ -37,6 +37,10 @@ pub(crate) struct Bench {
     next: Mutex<u64>,
 }
 
+/// Where answers are picked up.
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+
 /// What most tests run with: no time lost on measurements, and quick restarts.
 pub(crate) fn config(folder: &Path) -> Config {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_weft-onnx-worker"));
@@ -57,7 +61,8 @@ impl Bench {
         let tell = sender.clone();
         let mut config = config(folder.path());
         change(&mut config);
-        let node = Node::start(config, move |told| drop(tell.send(Event::Told(told)))).unwrap();
+        let node =
+            Node::start(config, RUNTIME.handle().clone(), move |told| drop(tell.send(Event::Told(told)))).unwrap();
         Bench { node: Some(node), folder, events, sender, next: Mutex::new(0) }
     }
 
