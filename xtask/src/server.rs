@@ -146,6 +146,15 @@ impl Server {
         question.is_answered(self.ports.http).with_context(|| format!("ask {}", self.name))
     }
 
+    /// Its page of metrics.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        let (status, page) = http::get(self.ports.metrics, "/metrics").with_context(|| format!("ask {}", self.name))?;
+        if status != 200 {
+            bail!("read the metrics of {}: it answered {status}", self.name);
+        }
+        Ok(page)
+    }
+
     /// Processor time it has used, with all its children.
     pub(crate) fn processor_time(&self) -> Duration {
         processes::tree(self.child.id()).iter().filter_map(processes::processor_time).sum()

@@ -1,9 +1,10 @@
 //! Serving against the peers: `cargo xtask bench serving`. Kept in `docs/benchmarks/serving.json`, told in
 //! `docs/benchmarks/serving.md`.
 //!
-//! Three measurements. *Echo*: how fast each server answers a model that does nothing, with 8 connections. *Steady*:
-//! how long requests take at the rate at which Triton is full. *Overload*: how many requests of `magika` are answered
-//! in time when more come than can be answered.
+//! Five measurements. *Echo*: how fast each server answers a model that does nothing, with 8 connections. *Lone*: how
+//! long a request takes that meets no other. *Steady*: how long requests take at the rate at which Triton is full.
+//! *Overload*: how many requests of `magika` are answered in time when more come than can be answered. *Fidelity*:
+//! whether the live server answers as many in time as the simulator says.
 //!
 //! Only ratios within one round mean anything on a machine that others use too: in each round every contender has its
 //! turn, is started, measured and stopped, and none runs while another is measured. The JSON is saved after every
@@ -12,6 +13,7 @@
 mod contenders;
 mod wrk;
 mod load;
+mod fidelity;
 mod results;
 mod page;
 
@@ -23,7 +25,7 @@ use crate::setup;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, anyhow, ensure};
 use contenders::Contender;
-use results::{EchoSample, OverloadSample, Results, SteadySample};
+use results::{EchoSample, FidelitySample, LoneSample, OverloadSample, Results, SteadySample};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -69,12 +71,16 @@ pub(crate) struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Measure {
     Echo,
+    Lone,
     Steady,
     Overload,
+    Fidelity,
 }
 
 /// Offered load over capacity, and whether a queue without limits can survive it.
 const TIMES_CAPACITY: [f64; 4] = [0.8, 1.0, 1.5, 3.0];
+/// Requests a second that are still alone.
+const LONE_RATE: f64 = 100.0;
 /// The objective of every model here.
 const OBJECTIVE: &str = "100ms";
 /// A turn is repeated when others used more of the machine than this meanwhile.
@@ -145,6 +151,11 @@ impl Bench<'_> {
                     self.turn(contender, |bench| bench.echo(contender, round));
                 }
             }
+            if self.wanted(Measure::Lone) && self.can_load() {
+                for contender in contenders.iter().filter(|contender| contender.is_steady()) {
+                    self.turn(contender, |bench| bench.lone(contender, round));
+                }
+            }
             if self.wanted(Measure::Steady) && self.can_load() {
                 for contender in contenders.iter().filter(|contender| contender.is_steady()) {
                     self.turn(contender, |bench| bench.steady(contender, round));
@@ -152,6 +163,9 @@ impl Bench<'_> {
             }
             if self.wanted(Measure::Overload) && self.can_load() {
                 self.overload(&contenders, round)?;
+            }
+            if self.wanted(Measure::Fidelity) && contenders.iter().any(Contender::is_ours) {
+                self.fidelity(round)?;
             }
         }
         self.save()
@@ -309,6 +323,45 @@ impl Bench<'_> {
         eprintln!("  {name:<14} at {rate:.0} requests/s: good {:.0}, p99 {:?} ms", sample.good_rps, sample.p99_ms);
         self.results.steady_of(&name, contender.title(), &settings).rounds.push(sample);
         self.save()
+    }
+
+    /// The echo model, asked by one client that takes its time.
+    fn lone(&mut self, contender: &Contender, round: u64) -> Result<()> {
+        let name = contender.name();
+        let settings = format!("{LONE_RATE} requests/s at equal distances, {} s", self.settings.load.as_secs());
+        if self.results.lone_of(&name, contender.title(), &settings).rounds.iter().any(|old| old.round == round) {
+            return Ok(());
+        }
+        let question = contender.question();
+        self.wait_for_quiet();
+        let (server, _) = self.start(contender, &question)?;
+        let measured = load::lone(self.workspace, server.ports.http, "echo", LONE_RATE, self.settings.load)?;
+        server.stop()?;
+        let [p50_ms, p99_ms] =
+            [measured.p50_ms, measured.p99_ms].map(|part| part.context("find percentiles in what weft load printed"));
+        let sample = LoneSample { round, p50_ms: p50_ms?, p99_ms: p99_ms? };
+        eprintln!("  {name:<14} alone: p50 {:.3} ms, p99 {:.3} ms", sample.p50_ms, sample.p99_ms);
+        self.results.lone_of(&name, contender.title(), &settings).rounds.push(sample);
+        self.save()
+    }
+
+    /// The live server against the simulator.
+    fn fidelity(&mut self, round: u64) -> Result<()> {
+        let settings = format!("eleven A100 models on 8 virtual GPUs, Poisson, {} s", self.settings.load.as_secs());
+        for rate in fidelity::RATES {
+            let kept = self.results.fidelity_of(&settings);
+            if kept.rounds.iter().any(|old| old.round == round && old.rate == rate) {
+                continue;
+            }
+            self.wait_for_quiet();
+            let measured = fidelity::run(self.workspace, &self.folder, rate, self.settings.load)?;
+            let (simulated_good_rps, live_good_rps) = (measured.simulated, measured.live);
+            eprintln!("  at {rate} requests/s: {simulated_good_rps:.0} good simulated, {live_good_rps:.0} live");
+            let sample = FidelitySample { round, rate, simulated_good_rps, live_good_rps };
+            self.results.fidelity_of(&settings).rounds.push(sample);
+            self.save()?;
+        }
+        Ok(())
     }
 
     fn overload(&mut self, contenders: &[Contender], round: u64) -> Result<()> {

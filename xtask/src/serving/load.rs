@@ -12,14 +12,31 @@ pub(super) struct Measured {
     /// Requests a second that were answered within the objective.
     pub(super) good_rps: f64,
     /// Of those that were answered.
+    pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
 }
 
-/// Sends one model requests at this rate.
+/// Sends one model requests at this rate, spaced by chance.
 pub(super) fn run(workspace: &Workspace, port: u16, model: &str, rate: f64, length: Duration) -> Result<Measured> {
+    send(workspace, port, model, rate, length, "poisson")
+}
+
+/// Sends one model requests at this rate, one after the other.
+pub(super) fn lone(workspace: &Workspace, port: u16, model: &str, rate: f64, length: Duration) -> Result<Measured> {
+    send(workspace, port, model, rate, length, "constant")
+}
+
+fn send(
+    workspace: &Workspace,
+    port: u16,
+    model: &str,
+    rate: f64,
+    length: Duration,
+    arrivals: &str,
+) -> Result<Measured> {
     let (url, rate) = (format!("http://127.0.0.1:{port}"), format!("{rate:.2}"));
     let length = format!("{}s", length.as_secs());
-    let arguments = ["load", "--url", &url, "--model", model, "--rate", &rate, "--arrivals", "poisson"];
+    let arguments = ["load", "--url", &url, "--model", model, "--rate", &rate, "--arrivals", arrivals];
     let arguments = arguments.into_iter().chain(["--duration", &length, "--slo", OBJECTIVE, "--json"]);
     parse(&workspace.weft(arguments).read()?)
 }
@@ -27,7 +44,7 @@ pub(super) fn run(workspace: &Workspace, port: u16, model: &str, rate: f64, leng
 fn parse(printed: &str) -> Result<Measured> {
     let value: Value = serde_json::from_str(printed).context("read what weft load printed")?;
     let good_rps = find(&value, "good_rps").context("find good_rps in what weft load printed")?;
-    Ok(Measured { good_rps, p99_ms: find(&value, "p99_ms") })
+    Ok(Measured { good_rps, p50_ms: find(&value, "p50_ms"), p99_ms: find(&value, "p99_ms") })
 }
 
 /// The first number with this name, the outermost before those inside.
@@ -46,8 +63,8 @@ mod tests {
 
     #[test]
     fn figures_of_all_models_come_before_those_of_one() {
-        let printed = r#"{"models":[{"good_rps":1.0}],"latency":{"p99_ms":7.5},"good_rps":3}"#;
-        assert_eq!(parse(printed).unwrap(), Measured { good_rps: 3.0, p99_ms: Some(7.5) });
+        let printed = r#"{"models":[{"good_rps":1.0}],"latency":{"p50_ms":2.5,"p99_ms":7.5},"good_rps":3}"#;
+        assert_eq!(parse(printed).unwrap(), Measured { good_rps: 3.0, p50_ms: Some(2.5), p99_ms: Some(7.5) });
         assert!(parse("{}").is_err());
     }
 }

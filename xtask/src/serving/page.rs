@@ -1,6 +1,7 @@
 //! The page: tables of what was measured. Every number on it comes from the results.
 
-use super::results::{EchoSample, OverloadSample, Results, Rounds, Spread};
+use super::fidelity::RATES;
+use super::results::{EchoSample, FidelitySample, OverloadSample, Results, Rounds, Spread};
 use super::{DISTURBED, TIMES_CAPACITY};
 use std::fmt::Write;
 
@@ -39,8 +40,10 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
         }
     }
     echo(results, out)?;
+    lone(results, out)?;
     steady(results, out)?;
-    overload(results, out)
+    overload(results, out)?;
+    fidelity(results, out)
 }
 
 fn echo(results: &Results, out: &mut String) -> std::fmt::Result {
@@ -89,6 +92,44 @@ fn ratios(result: &Rounds<EchoSample>, other: &Rounds<EchoSample>) -> Vec<f64> {
     result.rounds.iter().filter_map(ratio).collect()
 }
 
+fn lone(results: &Results, out: &mut String) -> std::fmt::Result {
+    let Some(first) = results.lone.first() else { return Ok(()) };
+    writeln!(
+        out,
+        "\n## A request that meets no other\n\n{}: the whole way of a request to the echo model and back, client and \
+         loopback included.\n",
+        first.settings
+    )?;
+    writeln!(out, "| server | rounds | p50 ms | p99 ms |\n|---|---:|---:|---:|")?;
+    for result in results.lone.iter().filter(|result| !result.rounds.is_empty()) {
+        let p50 = Spread::of(result.rounds.iter().map(|sample| sample.p50_ms));
+        let p99 = Spread::of(result.rounds.iter().map(|sample| sample.p99_ms));
+        writeln!(out, "| {} | {} | {} | {} |", result.title, result.rounds.len(), text(p50, 3), text(p99, 3))?;
+    }
+    Ok(())
+}
+
+fn fidelity(results: &Results, out: &mut String) -> std::fmt::Result {
+    let Some(first) = results.fidelity.first() else { return Ok(()) };
+    writeln!(
+        out,
+        "\n## The live scheduler against the simulator\n\n{}. Requests a second answered within their objectives, by \
+         the server's own clock.\n",
+        first.settings
+    )?;
+    writeln!(out, "| offered/s | simulated | live | live over simulated |\n|---:|---:|---:|---:|")?;
+    for rate in RATES {
+        let of = |value: fn(&FidelitySample) -> f64| {
+            Spread::of(first.rounds.iter().filter(|sample| sample.rate == rate).map(value))
+        };
+        let simulated = text(of(|sample| sample.simulated_good_rps), 0);
+        let live = text(of(|sample| sample.live_good_rps), 0);
+        let ratio = text(of(|sample| sample.live_good_rps / sample.simulated_good_rps), 3);
+        writeln!(out, "| {rate} | {simulated} | {live} | {ratio} |")?;
+    }
+    Ok(())
+}
+
 fn steady(results: &Results, out: &mut String) -> std::fmt::Result {
     let Some(first) = results.steady.first() else { return Ok(()) };
     writeln!(out, "\n## The echo at the rate at which Triton is full\n\n{}.\n", first.settings)?;
@@ -135,7 +176,15 @@ fn overload(results: &Results, out: &mut String) -> std::fmt::Result {
     };
     writeln!(out, "| Triton, default |{}", against(&[default]).concat())?;
     let tuned: Vec<_> = results.overload.iter().filter(|result| result.contender.starts_with(TRITON)).collect();
-    writeln!(out, "| Triton, the best of its settings at each rate |{}", against(&tuned).concat())
+    writeln!(out, "| Triton, the best of its settings at each rate |{}", against(&tuned).concat())?;
+    let best = |round: u64| {
+        let same = ours.rounds.iter().filter(|sample| sample.round == round);
+        same.map(|sample| sample.good_rps).reduce(f64::max).unwrap_or(f64::NAN)
+    };
+    let most = TIMES_CAPACITY[TIMES_CAPACITY.len() - 1];
+    let kept = ours.rounds.iter().filter(|sample| sample.times_capacity == most);
+    let kept = text(Spread::of(kept.map(|sample| sample.good_rps / best(sample.round))), 2);
+    writeln!(out, "\nAt {most} times capacity weft keeps {kept} of the best that it reached in the round.")
 }
 
 fn good(result: &Rounds<OverloadSample>, times: f64) -> Vec<f64> {

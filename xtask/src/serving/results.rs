@@ -16,6 +16,10 @@ pub(super) struct Results {
     pub(super) echo: Vec<Rounds<EchoSample>>,
     pub(super) steady: Vec<Rounds<SteadySample>>,
     pub(super) overload: Vec<Rounds<OverloadSample>>,
+    #[serde(default)]
+    pub(super) lone: Vec<Rounds<LoneSample>>,
+    #[serde(default)]
+    pub(super) fidelity: Vec<Rounds<FidelitySample>>,
 }
 
 /// One contender's turns in one measurement.
@@ -68,6 +72,23 @@ pub(super) struct OverloadSample {
     pub(super) others: f64,
 }
 
+/// One turn with requests that meet nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct LoneSample {
+    pub(super) round: u64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+}
+
+/// One turn of the live server against the simulator.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct FidelitySample {
+    pub(super) round: u64,
+    pub(super) rate: u32,
+    pub(super) simulated_good_rps: f64,
+    pub(super) live_good_rps: f64,
+}
+
 /// The median of several turns, with the lowest and the highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
@@ -112,6 +133,8 @@ impl Results {
         self.echo.retain(|result| kept(&result.contender));
         self.steady.retain(|result| kept(&result.contender));
         self.overload.retain(|result| kept(&result.contender));
+        self.lone.retain(|result| kept(&result.contender));
+        self.fidelity.retain(|result| kept(&result.contender));
     }
 
     /// Forgets contenders that there are no more and puts the rest in order.
@@ -124,6 +147,7 @@ impl Results {
         keep(&mut self.echo, names);
         keep(&mut self.steady, names);
         keep(&mut self.overload, names);
+        keep(&mut self.lone, names);
     }
 
     pub(super) fn echo_of(&mut self, name: &str, title: String, settings: &str) -> &mut Rounds<EchoSample> {
@@ -136,6 +160,14 @@ impl Results {
 
     pub(super) fn overload_of(&mut self, name: &str, title: String, settings: &str) -> &mut Rounds<OverloadSample> {
         of(&mut self.overload, name, title, settings)
+    }
+
+    pub(super) fn lone_of(&mut self, name: &str, title: String, settings: &str) -> &mut Rounds<LoneSample> {
+        of(&mut self.lone, name, title, settings)
+    }
+
+    pub(super) fn fidelity_of(&mut self, settings: &str) -> &mut Rounds<FidelitySample> {
+        of(&mut self.fidelity, "weft", "weft".to_owned(), settings)
     }
 
     /// Requests a second that a contender answered in a round.
