@@ -1,10 +1,31 @@
-//! Memory that processes of Weft share.
+//! Memory that processes of Weft share, and how it changes hands.
 //!
 //! A [`Segment`] is a stretch of memory without a name in the file system: one process makes it and hands the file
 //! descriptor to another. What lies where in it, and whose turn it is, is agreed elsewhere.
+//!
+//! A [`TenantPage`] is what one process on one GPU says about itself, a [`ControlPage`] what the node's daemon says to
+//! it. Both are words that are read and written whole, so that nobody ever waits for another process to look at them.
+//! They travel over a [`Connection`], in answer to a [`Message`].
 
-mod code;
+mod page;
+mod view;
+mod map;
+mod message;
+mod socket;
+mod clock;
+mod futex;
 mod segment;
+mod code;
 
+pub use clock::now_ns;
 pub use code::give_back;
+pub use futex::{wait, wake};
+pub use map::{OwnPage, Page, SeenPage, page_in, read_only};
+pub use message::{DecodeError, Message, Name, message_version};
+pub use page::{
+    BURST_IDLE_NS, ControlPage, DEPTH_NS, GATE_HELD, GATE_STEP, HEARTBEAT_MAX_NS, MAGIC, NO_LIMIT, PAGE_BYTES, SLOTS,
+    STATE_FREE, STATE_LIVE, TenantPage, VERSION,
+};
 pub use segment::{Access, Segment};
+pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};
+pub use view::{Class, Control, Mode, Tenant};

@@ -1,0 +1,207 @@
+//! Pages as plain values, for whoever does not write them.
+//!
+//! Any bytes can be read: a page that is not one, or of another version, or free, is `None`; numbers that name nothing
+//! become the value that grants the least.
+
+use crate::page::{ControlPage, DEPTH_NS, GATE_HELD, MAGIC, NO_LIMIT, SLOTS, STATE_LIVE, TenantPage, VERSION};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a tenant is to others on its GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Class {
+    /// Keeps the latency it has alone.
+    Latency = 0,
+    /// Shares what is guaranteed to it.
+    Standard = 1,
+    /// Gets the rest.
+    BestEffort = 2,
+}
+
+impl Class {
+    /// The class with this number; numbers without a class are [`Class::BestEffort`].
+    pub fn from_word(word: u32) -> Class {
+        match word {
+            0 => Class::Latency,
+            1 => Class::Standard,
+            _ => Class::BestEffort,
+        }
+    }
+}
+
+/// How tenants share a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mode {
+    /// One after the other.
+    Time = 0,
+    /// Side by side, under MPS.
+    Space = 1,
+}
+
+impl Mode {
+    /// The mode with this number; numbers without a mode are [`Mode::Time`].
+    pub fn from_word(word: u32) -> Mode {
+        if word == Mode::Space as u32 { Mode::Space } else { Mode::Time }
+    }
+}
+
+/// The least important priority.
+const PRIORITY_LAST: u32 = 9;
+
+/// What a [`TenantPage`] said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the field of the page with this name")]
+pub struct Tenant {
+    pub pid: u32,
+    pub slot: u32,
+    pub tenant: u32,
+    pub class: Class,
+    pub priority: u32,
+    pub generation: u64,
+    pub busy_until_ns: u64,
+    pub gap_ns: u64,
+    pub burst_since_ns: u64,
+    pub outstanding_ns: u64,
+    pub launches: u64,
+    pub graph_launches: u64,
+    pub graph_kernels: u64,
+    pub syncs: u64,
+    pub charged_ns: u64,
+    pub waited_ns: u64,
+    pub waits: u64,
+    pub waiting_since_ns: u64,
+    pub bursts: u64,
+    pub burst_ns_total: u64,
+    pub last_burst_ns: u64,
+    pub used_bytes: u64,
+    pub peak_bytes: u64,
+    pub refused: u64,
+    pub hooks: [u64; 4],
+    pub slice_capability: u32,
+    pub slice_us: u32,
+    pub channel_groups: u32,
+}
+
+impl TenantPage {
+    /// What the page says, if a process is there. Words are read one by one, so counters may be of slightly different
+    /// moments.
+    pub fn read(&self) -> Option<Tenant> {
+        let live = self.state.load(Ordering::Acquire) == STATE_LIVE;
+        let ours = self.magic.load(Ordering::Relaxed) == MAGIC && self.version.load(Ordering::Relaxed) == VERSION;
+        let slot = self.slot.load(Ordering::Relaxed);
+        if !live || !ours || slot as usize >= SLOTS {
+            return None;
+        }
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        Some(Tenant {
+            pid: self.pid.load(Ordering::Relaxed),
+            slot,
+            tenant: self.tenant.load(Ordering::Relaxed),
+            class: Class::from_word(self.class.load(Ordering::Relaxed)),
+            priority: self.priority.load(Ordering::Relaxed).min(PRIORITY_LAST),
+            generation: word(&self.generation),
+            busy_until_ns: word(&self.busy_until_ns),
+            gap_ns: word(&self.gap_ns),
+            burst_since_ns: word(&self.burst_since_ns),
+            outstanding_ns: word(&self.outstanding_ns),
+            launches: word(&self.launches),
+            graph_launches: word(&self.graph_launches),
+            graph_kernels: word(&self.graph_kernels),
+            syncs: word(&self.syncs),
+            charged_ns: word(&self.charged_ns),
+            waited_ns: word(&self.waited_ns),
+            waits: word(&self.waits),
+            waiting_since_ns: word(&self.waiting_since_ns),
+            bursts: word(&self.bursts),
+            burst_ns_total: word(&self.burst_ns_total),
+            last_burst_ns: word(&self.last_burst_ns),
+            used_bytes: word(&self.used_bytes),
+            peak_bytes: word(&self.peak_bytes),
+            refused: word(&self.refused),
+            hooks: self.hooks.each_ref().map(word),
+            slice_capability: self.slice_capability.load(Ordering::Relaxed),
+            slice_us: self.slice_us.load(Ordering::Relaxed),
+            channel_groups: self.channel_groups.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// What a [`ControlPage`] said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the field of the page with this name")]
+pub struct Control {
+    pub generation: u64,
+    pub heartbeat_ns: u64,
+    /// The whole futex word, to wait on.
+    pub gate: u32,
+    pub held: bool,
+    pub class: Class,
+    pub priority: u32,
+    pub mode: Mode,
+    pub allowed_ns: u64,
+    pub depth_ns: u64,
+    pub above: u64,
+    pub siblings: u64,
+    pub memory_limit: u64,
+    pub memory_total: u64,
+    pub slice_us: u32,
+    pub request_permille: u32,
+    pub limit_permille: u32,
+    pub revision: u32,
+}
+
+impl Control {
+    /// What holds where no daemon ever spoke: everything is allowed.
+    pub const UNLIMITED: Control = Control {
+        generation: 0,
+        heartbeat_ns: 0,
+        gate: 0,
+        held: false,
+        class: Class::Latency,
+        priority: 0,
+        mode: Mode::Time,
+        allowed_ns: NO_LIMIT,
+        depth_ns: DEPTH_NS,
+        above: 0,
+        siblings: 0,
+        memory_limit: NO_LIMIT,
+        memory_total: 0,
+        slice_us: 0,
+        request_permille: 0,
+        limit_permille: 1000,
+        revision: 0,
+    };
+}
+
+impl ControlPage {
+    /// What the page says, if it is one.
+    pub fn read(&self) -> Option<Control> {
+        let ours = self.magic.load(Ordering::Acquire) == MAGIC && self.version.load(Ordering::Relaxed) == VERSION;
+        if !ours {
+            return None;
+        }
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let gate = self.gate.load(Ordering::Acquire);
+        let depth_ns = word(&self.depth_ns);
+        Some(Control {
+            generation: word(&self.generation),
+            heartbeat_ns: word(&self.heartbeat_ns),
+            gate,
+            held: gate & GATE_HELD != 0,
+            class: Class::from_word(self.class.load(Ordering::Relaxed)),
+            priority: self.priority.load(Ordering::Relaxed).min(PRIORITY_LAST),
+            mode: Mode::from_word(self.mode.load(Ordering::Relaxed)),
+            allowed_ns: word(&self.allowed_ns),
+            depth_ns: if depth_ns == 0 { DEPTH_NS } else { depth_ns },
+            above: word(&self.above),
+            siblings: word(&self.siblings),
+            memory_limit: word(&self.memory_limit),
+            memory_total: word(&self.memory_total),
+            slice_us: self.slice_us.load(Ordering::Relaxed),
+            request_permille: self.request_permille.load(Ordering::Relaxed).min(1000),
+            limit_permille: self.limit_permille.load(Ordering::Relaxed).min(1000),
+            revision: self.revision.load(Ordering::Relaxed),
+        })
+    }
+}
