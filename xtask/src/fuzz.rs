@@ -39,6 +39,10 @@ enum Target {
     /// The same, packed with gzip or deflate.
     #[value(name = "http_packed")]
     HttpPacked,
+    /// A packet on the daemon's socket.
+    Message,
+    /// A page that a tenant or the daemon wrote.
+    Page,
 }
 
 impl Target {
@@ -49,6 +53,8 @@ impl Target {
             Target::ProfileCsv => "profile_csv",
             Target::HttpInfer => "http_infer",
             Target::HttpPacked => "http_packed",
+            Target::Message => "message",
+            Target::Page => "page",
         }
     }
 }
@@ -61,7 +67,7 @@ pub(crate) fn fuzz(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let seconds = format!("-max_total_time={}", arguments.seconds);
     let build = workspace.target.join("fuzz");
     let build = build.to_str().context("name the build folder: its path is not text")?;
-    // There is no unsafe code to watch, so no sanitizer: the fuzzer is several times faster without.
+    // There is next to no unsafe code to watch, so no sanitizer: the fuzzer is several times faster without.
     let fuzzer = ["+nightly", "fuzz", "run", "--sanitizer", "none", "--target-dir", build, target, "--", &seconds];
     let fuzzer = cargo().arguments(fuzzer).arguments(["-timeout=10", "-rss_limit_mb=2500", "-print_final_stats=1"]);
     fuzzer.folder(&folder).search_first(&tool_folder(workspace).join("bin"))?.run()?;
