@@ -10,6 +10,7 @@
 mod page;
 mod view;
 mod map;
+mod window;
 mod message;
 mod socket;
 mod clock;
@@ -29,3 +30,4 @@ pub use page::{
 pub use segment::{Access, Segment};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};
 pub use view::{Class, Control, Mode, Tenant};
+pub use window::{PageWindow, Seen};

@@ -132,6 +132,14 @@ pub fn read_only(file: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// Refuses a file that is not a page, or may stop to be one.
+pub(crate) fn checked(file: BorrowedFd<'_>) -> Result<()> {
+    if fcntl_get_seals(file)?.contains(SealFlags::SHRINK) && fstat(file)?.st_size >= PAGE_BYTES as i64 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidInput, "what was handed over is not a page"))
+}
+
 #[derive(Debug)]
 struct Map<T> {
     pointer: NonNull<T>,
@@ -144,9 +152,7 @@ unsafe impl<T: Page> Sync for Map<T> {}
 
 impl<T> Map<T> {
     fn new(file: BorrowedFd<'_>, protection: ProtFlags) -> Result<Map<T>> {
-        if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) || fstat(file)?.st_size < PAGE_BYTES as i64 {
-            return Err(Error::new(ErrorKind::InvalidInput, "what was handed over is not a page"));
-        }
+        checked(file)?;
         // SAFETY: a null hint lets the kernel choose addresses that are free, so no memory of ours is replaced.
         let pointer = unsafe { mmap(std::ptr::null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) }?;
         let pointer = NonNull::new(pointer.cast()).ok_or_else(|| Error::other("a page was mapped at address zero"))?;
