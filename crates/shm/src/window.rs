@@ -117,8 +117,16 @@ impl Drop for PageWindow {
 }
 
 /// A page that another process writes, in a window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Seen<'a, T>(&'a T);
+
+impl<T> Clone for Seen<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Seen<'_, T> {}
 
 impl<T> Seen<'_, T> {
     /// One word of it.

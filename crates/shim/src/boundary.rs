@@ -1,0 +1,78 @@
+//! How a call of the program comes in and goes on to the driver.
+//!
+//! Invariants:
+//! 1. The driver is called at most once for a call of the program, and exactly once unless our answer takes its place.
+//! 2. While one of our functions runs on a thread, calls that come back to us on that thread go straight to the driver.
+//! 3. A panic of ours ends here: what the driver answered is the answer, or it is asked now.
+
+use crate::real;
+use crate::settings::settings;
+use crate::table::{Entry, REAL};
+use crate::types::CuResult;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+/// What the driver answers when it cannot be found: `CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND`; for NVML, which has
+/// nothing of this number, an unknown error.
+const NOT_FOUND: CuResult = 302;
+
+/// The driver, to be called with what the program passed.
+pub(crate) struct Driver<'a> {
+    call: &'a dyn Fn() -> CuResult,
+    answer: &'a Cell<Option<CuResult>>,
+}
+
+impl Driver<'_> {
+    /// Lets the driver do it. Called again, answers what it answered.
+    #[inline(always)]
+    pub(crate) fn call(&self) -> CuResult {
+        if let Some(answer) = self.answer.get() {
+            return answer;
+        }
+        let answer = (self.call)();
+        self.answer.set(Some(answer));
+        answer
+    }
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a function of ours in the driver's place.
+#[inline(always)]
+pub(crate) fn enter(
+    entry: Entry,
+    call: impl Fn(*mut ()) -> CuResult,
+    op: impl FnOnce(&Driver<'_>) -> CuResult,
+) -> CuResult {
+    let mut real = REAL[entry as usize].load(Ordering::Acquire);
+    if real.is_null() {
+        real = real::find(entry);
+        if real.is_null() {
+            return NOT_FOUND;
+        }
+    }
+    let answer = Cell::new(None);
+    // A thread that is ending has no thread-locals any more; it is let through.
+    let inside = INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true);
+    if inside || settings().disabled {
+        if !inside {
+            leave();
+        }
+        return call(real);
+    }
+    let driver = Driver { call: &|| call(real), answer: &answer };
+    let result = catch_unwind(AssertUnwindSafe(|| op(&driver)));
+    leave();
+    match result {
+        Ok(result) => result,
+        Err(_) => driver.call(),
+    }
+}
+
+#[inline(always)]
+fn leave() {
+    let _ = INSIDE.try_with(|inside| inside.set(false));
+}

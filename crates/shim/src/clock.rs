@@ -1,0 +1,237 @@
+//! The virtual clock: when the GPU will have done what was launched, without asking it.
+//!
+//! At a launch, `busy_until = max(busy_until, now) + duration`. A sync that finds the GPU idle says when it really was
+//! done, and corrects the durations of what was launched since the GPU last was idle. A burst is from the first launch to
+//! the sync after it.
+//!
+//! Several threads may launch at once. Counters are exact then; estimates may lose one launch's worth.
+
+#![deny(unsafe_code)]
+
+use crate::identity::Table;
+use shm::{BURST_IDLE_NS, TenantPage};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Launches of a run that a sync corrects; of a longer run, the last ones.
+const RUN: usize = 64;
+/// A sync that took less did not wait for the GPU.
+const WAITED_NS: u64 = 4_000;
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// The clock of one GPU in one process.
+#[derive(Debug)]
+pub struct Clock {
+    /// The place of what was launched last.
+    last: AtomicU32,
+    /// What was launched since the GPU was last thought idle, and since when.
+    run: [AtomicU32; RUN],
+    run_length: AtomicU32,
+    run_since_ns: AtomicU64,
+    /// The only stream used since the GPU was idle; `NONE_YET`, `SEVERAL`.
+    stream: AtomicU64,
+    /// Launches, to know whether an event is behind all of them.
+    sequence: AtomicU64,
+}
+
+const NONE_YET: u64 = u64::MAX;
+const SEVERAL: u64 = u64::MAX - 1;
+
+impl Clock {
+    /// A clock of an idle GPU.
+    #[allow(clippy::new_without_default, reason = "only made as a constant")]
+    pub const fn new() -> Clock {
+        Clock {
+            last: AtomicU32::new(NONE),
+            run: [const { AtomicU32::new(NONE) }; RUN],
+            run_length: AtomicU32::new(0),
+            run_since_ns: AtomicU64::new(0),
+            stream: AtomicU64::new(NONE_YET),
+            sequence: AtomicU64::new(0),
+        }
+    }
+
+    /// Something is launched now. Returns what was charged for it.
+    #[inline]
+    pub fn launch(&self, page: &TenantPage, table: &Table, number: u32, stream: u64, now_ns: u64) -> u64 {
+        let place = table.place(number);
+        let duration = place.duration_ns();
+        let busy = page.busy_until_ns.load(Relaxed);
+        let last = self.last.load(Relaxed);
+        if busy <= now_ns {
+            if last != NONE {
+                table.place(last).followed_by_gap(now_ns - busy);
+            }
+            self.run_length.store(0, Relaxed);
+            self.run_since_ns.store(now_ns, Relaxed);
+            let since = page.burst_since_ns.load(Relaxed);
+            if since == 0 {
+                page.burst_since_ns.store(now_ns, Relaxed);
+            } else if now_ns - busy > BURST_IDLE_NS {
+                end_burst(page, busy.max(since));
+                page.burst_since_ns.store(now_ns, Relaxed);
+            }
+        } else if last != NONE {
+            table.place(last).followed_by_gap(0);
+        }
+        let length = self.run_length.load(Relaxed);
+        self.run[length as usize % RUN].store(number, Relaxed);
+        self.run_length.store(length.wrapping_add(1), Relaxed);
+        self.last.store(number, Relaxed);
+        if self.stream.load(Relaxed) != stream {
+            let only = self.stream.load(Relaxed) == NONE_YET;
+            self.stream.store(if only { stream } else { SEVERAL }, Relaxed);
+        }
+        self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
+
+        let until = busy.max(now_ns).saturating_add(duration);
+        page.busy_until_ns.store(until, Relaxed);
+        page.gap_ns.store(place.gap_ns(), Relaxed);
+        page.outstanding_ns.store(until - now_ns, Relaxed);
+        page.charged_ns.fetch_add(duration, Relaxed);
+        duration
+    }
+
+    /// How many launches there were, to be kept with an event that is recorded after them.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Relaxed)
+    }
+
+    /// Whether all that was launched went to this stream.
+    pub fn only(&self, stream: u64) -> bool {
+        let only = self.stream.load(Relaxed);
+        only == stream || only == NONE_YET
+    }
+
+    /// The GPU has done everything: at `now`, seen by a sync that began at `began`, or before that if it did not wait.
+    /// `learn` says whether durations are taken from it, where they are not measured.
+    pub fn idle(&self, page: &TenantPage, table: &Table, began_ns: u64, now_ns: u64, learn: bool) {
+        let busy = page.busy_until_ns.load(Relaxed);
+        let length = self.run_length.load(Relaxed);
+        let since = self.run_since_ns.load(Relaxed);
+        let waited = now_ns.saturating_sub(began_ns) > WAITED_NS;
+        // A sync that did not wait says only that the work had ended: news when it was thought to go on.
+        if length > 0 && busy > since && (waited || busy > began_ns) {
+            let done = if waited { now_ns } else { began_ns };
+            let (actual, predicted) = (done.saturating_sub(since), busy - since);
+            let run = &self.run[..length.min(RUN as u32) as usize];
+            for (index, number) in run.iter().map(|number| number.load(Relaxed)).enumerate() {
+                let place = table.place(number);
+                let first = !run[..index].iter().any(|earlier| earlier.load(Relaxed) == number);
+                if learn && first && !place.measured() {
+                    place.correct(actual, predicted);
+                }
+            }
+        }
+        let done = if waited { now_ns } else { began_ns.min(busy.max(since)) };
+        if busy > done || waited {
+            page.busy_until_ns.store(done, Relaxed);
+        }
+        if page.burst_since_ns.load(Relaxed) != 0 {
+            end_burst(page, done);
+        }
+        page.gap_ns.store(0, Relaxed);
+        page.outstanding_ns.store(0, Relaxed);
+        self.run_length.store(0, Relaxed);
+        self.last.store(NONE, Relaxed);
+        self.stream.store(NONE_YET, Relaxed);
+    }
+
+    /// Places mean others from here on.
+    pub fn forget(&self) {
+        self.run_length.store(0, Relaxed);
+        self.last.store(NONE, Relaxed);
+    }
+}
+
+fn end_burst(page: &TenantPage, done_ns: u64) {
+    let length = done_ns.saturating_sub(page.burst_since_ns.load(Relaxed));
+    page.bursts.fetch_add(1, Relaxed);
+    page.burst_ns_total.fetch_add(length, Relaxed);
+    page.last_burst_ns.store(length, Relaxed);
+    page.burst_since_ns.store(0, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::kernel_key;
+
+    static TABLE: Table = Table::new();
+
+    fn page() -> &'static TenantPage {
+        let window = Box::leak(Box::new(shm::PageWindow::reserve().unwrap()));
+        window.own()
+    }
+
+    #[test]
+    fn work_queues_up_and_a_sync_ends_the_burst() {
+        let (clock, page) = (Clock::new(), page());
+        let number = TABLE.find(kernel_key(10, [1; 3], [1; 3], 0));
+        TABLE.place(number).measure(10_000);
+        for _ in 0..3 {
+            clock.launch(page, &TABLE, number, 0, 1_000_000);
+        }
+        assert_eq!(page.busy_until_ns.load(Relaxed), 1_030_000);
+        assert_eq!(page.charged_ns.load(Relaxed), 30_000);
+        assert_eq!(page.burst_since_ns.load(Relaxed), 1_000_000);
+        clock.idle(page, &TABLE, 1_000_000, 1_040_000, true);
+        assert_eq!(page.burst_since_ns.load(Relaxed), 0);
+        assert_eq!(page.last_burst_ns.load(Relaxed), 40_000);
+        assert_eq!(TABLE.place(number).duration_ns(), 10_000, "measured ones are not guessed");
+    }
+
+    #[test]
+    fn durations_are_learned_from_syncs_alone() {
+        let (clock, page) = (Clock::new(), page());
+        let number = TABLE.find(kernel_key(11, [1; 3], [1; 3], 0));
+        let mut now = 1_000_000;
+        for _ in 0..100 {
+            for _ in 0..10 {
+                clock.launch(page, &TABLE, number, 0, now);
+            }
+            clock.idle(page, &TABLE, now, now + 10 * 40_000, true);
+            now += 1_000_000;
+        }
+        let learned = TABLE.place(number).duration_ns();
+        assert!((38_000..42_000).contains(&learned), "{learned}");
+    }
+
+    #[test]
+    fn gaps_between_kernels_are_learned() {
+        let (clock, page) = (Clock::new(), page());
+        let number = TABLE.find(kernel_key(12, [1; 3], [1; 3], 0));
+        TABLE.place(number).measure(12_000);
+        let mut now = 1_000_000;
+        for _ in 0..100 {
+            clock.launch(page, &TABLE, number, 0, now);
+            now += 25_000;
+        }
+        let gap = page.gap_ns.load(Relaxed);
+        assert!((12_000..=13_000).contains(&gap), "{gap}");
+    }
+
+    #[test]
+    fn only_a_sync_of_everything_is_the_end() {
+        let clock = Clock::new();
+        let page = page();
+        let number = TABLE.find(kernel_key(13, [1; 3], [1; 3], 0));
+        clock.launch(page, &TABLE, number, 7, 1_000_000);
+        assert!(clock.only(7) && !clock.only(8));
+        clock.launch(page, &TABLE, number, 8, 1_000_000);
+        assert!(!clock.only(7) && !clock.only(8));
+        clock.idle(page, &TABLE, 1_000_000, 2_000_000, true);
+        assert!(clock.only(8));
+    }
+
+    #[test]
+    fn a_stall_ends_a_burst_that_nobody_synced() {
+        let (clock, page) = (Clock::new(), page());
+        let number = TABLE.find(kernel_key(14, [1; 3], [1; 3], 0));
+        clock.launch(page, &TABLE, number, 7, 1_000_000);
+        clock.launch(page, &TABLE, number, 7, 900_000_000);
+        assert_eq!(page.bursts.load(Relaxed), 1);
+        assert_eq!(page.burst_since_ns.load(Relaxed), 900_000_000);
+        assert!(page.last_burst_ns.load(Relaxed) < 10_000);
+    }
+}

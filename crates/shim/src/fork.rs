@@ -1,0 +1,26 @@
+//! What a child made by `fork` begins with: nothing of its parent's.
+//!
+//! The child has the parent's memory and files, but is another process to the daemon. It closes its copy of the
+//! connection, so that the daemon sees the parent's end, maps zeros over the parent's pages, and attaches anew if it ever
+//! uses a GPU. A program started with `exec` begins with nothing anyway: all our files are closed on exec.
+
+use crate::gpu;
+use crate::ops::capture;
+use std::sync::Once;
+
+/// Makes sure that children are told. Called before anything is made that they must forget.
+pub(crate) fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `forgotten` is a function of this library, which is never unloaded.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forgotten)) };
+    });
+}
+
+/// Runs in the child before `fork` returns there; it has one thread. System calls and atomics alone.
+extern "C" fn forgotten() {
+    let _ = std::panic::catch_unwind(|| {
+        capture::forget();
+        gpu::forget_all();
+    });
+}

@@ -1,0 +1,208 @@
+//! Who waits: whether a launch may go to the driver now. Plain values in, [`Decision`] out.
+//!
+//! | what fails | what a launch does |
+//! |---|---|
+//! | no daemon was ever found | goes; nothing is limited, which is said once |
+//! | the daemon speaks another version | goes; said once |
+//! | the daemon is dead (its heartbeat is older than 100 ms) | latency and standard: goes. Best-effort: goes, with half the depth; bursts of others still hold it. No quota. Memory limits hold on, from the page |
+//! | a new daemon is there | connects from a launch, at most every 100 ms and without waiting, and obeys it from then on |
+//! | the control page is rubbish | as without a daemon |
+//! | a more important tenant's page is rubbish, or the tenant is killed or stopped in a burst | its burst counts until 2 ms after its predicted end, and never holds one launch for longer than 20 ms |
+//! | the daemon holds the gate and dies | the gate is open 100 ms later |
+//! | nobody wakes a sleeper | it looks again after 1 ms |
+//! | the estimate of a kernel is wrong | too much or too little is let through until a sync or a sample corrects it |
+//! | our own code panics | goes |
+//!
+//! Isolation wins over availability nowhere but in memory: an allocation over the limit is refused, also without daemon.
+
+#![deny(unsafe_code)]
+
+use shm::{BURST_IDLE_NS, Class, Control, HEARTBEAT_MAX_NS, NO_LIMIT};
+
+/// Nobody sleeps longer than this without looking again.
+pub const LOOK_AGAIN_NS: u64 = 1_000_000;
+/// Bursts of others hold one launch for at most this long; only the daemon's gate and quota hold it for longer.
+pub const YIELD_MAX_NS: u64 = 20_000_000;
+/// Nobody is woken when a burst of another tenant ends, so it is looked for more often.
+const BURST_LOOK_NS: u64 = 200_000;
+/// A heartbeat this far in the future is not one.
+const FUTURE_NS: u64 = 1_000_000_000;
+/// A burst says at most this much about the future.
+const BURST_MAX_NS: u64 = 1_000_000_000;
+
+/// What is known about the launch and its process.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    /// The time.
+    pub now_ns: u64,
+    /// How long the kernel is thought to take.
+    pub duration_ns: u64,
+    /// When the work that was launched before is thought to be done.
+    pub busy_until_ns: u64,
+    /// GPU time charged so far.
+    pub charged_ns: u64,
+    /// How long this launch has waited already.
+    pub waited_ns: u64,
+}
+
+/// What a more important tenant is doing.
+#[derive(Clone, Copy, Debug)]
+pub struct Rival {
+    /// When its burst began; 0 while idle.
+    pub burst_since_ns: u64,
+    /// When its work will be done.
+    pub busy_until_ns: u64,
+    /// How long it is expected to launch nothing after that.
+    pub gap_ns: u64,
+}
+
+/// What a launch does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes to the driver.
+    Go,
+    /// It sleeps until the gate changes or this long, and asks again.
+    Wait {
+        /// At most [`LOOK_AGAIN_NS`].
+        at_most_ns: u64,
+    },
+}
+
+/// Whether the daemon that wrote the page is gone.
+#[inline]
+pub fn daemon_is_dead(heartbeat_ns: u64, now_ns: u64) -> bool {
+    now_ns.saturating_sub(heartbeat_ns) > HEARTBEAT_MAX_NS || heartbeat_ns.saturating_sub(now_ns) > FUTURE_NS
+}
+
+/// Whether a launch may go.
+pub fn decide(launch: &Launch, control: &Control, rivals: impl IntoIterator<Item = Rival>) -> Decision {
+    let dead = daemon_is_dead(control.heartbeat_ns, launch.now_ns);
+    if !dead && control.allowed_ns != NO_LIMIT && launch.charged_ns >= control.allowed_ns {
+        return wait(LOOK_AGAIN_NS);
+    }
+    if control.class == Class::Latency {
+        return Decision::Go;
+    }
+    if !dead && control.held {
+        return wait(LOOK_AGAIN_NS);
+    }
+    if control.class == Class::BestEffort {
+        let depth = if dead { control.depth_ns / 2 } else { control.depth_ns };
+        let outstanding = launch.busy_until_ns.saturating_sub(launch.now_ns);
+        if outstanding > depth {
+            return wait(outstanding - depth);
+        }
+    }
+    if launch.waited_ns >= YIELD_MAX_NS {
+        return Decision::Go;
+    }
+    let longest = rivals.into_iter().map(|rival| hold(launch, &rival)).max().unwrap_or(0);
+    if longest == 0 { Decision::Go } else { wait(longest.min(BURST_LOOK_NS)) }
+}
+
+/// How long a rival's burst holds a launch. Between its kernels there is room for what fits the predicted gap.
+fn hold(launch: &Launch, rival: &Rival) -> u64 {
+    let now = launch.now_ns;
+    if rival.burst_since_ns == 0 || rival.busy_until_ns.saturating_sub(now) > BURST_MAX_NS {
+        return 0;
+    }
+    let gap_ends = rival.busy_until_ns.saturating_add(rival.gap_ns);
+    if now >= gap_ends.saturating_add(BURST_IDLE_NS) {
+        return 0;
+    }
+    if now < rival.busy_until_ns {
+        // What is in the gap is asked again when the gap is there.
+        return rival.busy_until_ns - now;
+    }
+    if launch.duration_ns > 0 && now.saturating_add(launch.duration_ns) <= gap_ends {
+        return 0;
+    }
+    gap_ends.saturating_add(BURST_IDLE_NS) - now
+}
+
+fn wait(nanoseconds: u64) -> Decision {
+    Decision::Wait { at_most_ns: nanoseconds.clamp(1, LOOK_AGAIN_NS) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Decision::{Go, Wait};
+    use proptest::prelude::*;
+
+    const NOW: u64 = 1_000_000_000_000;
+    const LAUNCH: Launch = Launch { now_ns: NOW, duration_ns: 50_000, busy_until_ns: 0, charged_ns: 0, waited_ns: 0 };
+    const IDLE: Rival = Rival { burst_since_ns: 0, busy_until_ns: 0, gap_ns: 0 };
+
+    fn control(class: Class) -> Control {
+        Control { class, heartbeat_ns: NOW - 1_000_000, ..Control::UNLIMITED }
+    }
+
+    #[test]
+    fn latency_tenants_wait_for_their_quota_alone() {
+        let held = Control { held: true, above: !0, ..control(Class::Latency) };
+        let burst = Rival { burst_since_ns: 1, busy_until_ns: NOW + 1000, gap_ns: 0 };
+        assert_eq!(decide(&LAUNCH, &held, [burst]), Go);
+        let spent = Control { allowed_ns: 0, ..held };
+        assert_eq!(decide(&LAUNCH, &spent, [IDLE]), Wait { at_most_ns: LOOK_AGAIN_NS });
+        let dead = Control { heartbeat_ns: NOW - HEARTBEAT_MAX_NS - 1, ..spent };
+        assert_eq!(decide(&LAUNCH, &dead, [IDLE]), Go);
+    }
+
+    #[test]
+    fn the_gate_holds_others_while_the_daemon_lives() {
+        for class in [Class::Standard, Class::BestEffort] {
+            let held = Control { held: true, ..control(class) };
+            assert_eq!(decide(&LAUNCH, &held, []), Wait { at_most_ns: LOOK_AGAIN_NS });
+            assert_eq!(decide(&LAUNCH, &Control { heartbeat_ns: 0, ..held }, []), Go);
+        }
+    }
+
+    #[test]
+    fn best_effort_work_is_bounded_in_time_and_more_so_without_a_daemon() {
+        let queued = Launch { busy_until_ns: NOW + 150_000, ..LAUNCH };
+        let live = control(Class::BestEffort);
+        assert_eq!(decide(&queued, &live, []), Go);
+        assert_eq!(decide(&queued, &Control { heartbeat_ns: 0, ..live }, []), Wait { at_most_ns: 50_000 });
+        let full = Launch { busy_until_ns: NOW + 210_000, ..LAUNCH };
+        assert_eq!(decide(&full, &live, []), Wait { at_most_ns: 10_000 });
+        assert_eq!(decide(&full, &control(Class::Standard), []), Go);
+    }
+
+    #[test]
+    fn a_kernel_goes_into_a_gap_that_it_fits() {
+        let live = control(Class::BestEffort);
+        let check = |busy: u64, gap_ns: u64| {
+            decide(&LAUNCH, &live, [Rival { burst_since_ns: NOW - 1, busy_until_ns: busy, gap_ns }])
+        };
+        assert_eq!(check(NOW + 7_000, 100_000), Wait { at_most_ns: 7_000 });
+        assert_eq!(check(NOW - 7_000, 100_000), Go);
+        assert_eq!(check(NOW - 7_000, 50_000), Wait { at_most_ns: BURST_LOOK_NS });
+        assert_eq!(check(NOW - 60_000, 0), Wait { at_most_ns: BURST_LOOK_NS });
+        assert_eq!(check(NOW - BURST_IDLE_NS, 0), Go, "it launched nothing for so long that it is idle or dead");
+        assert_eq!(check(u64::MAX, u64::MAX), Go, "rubbish");
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_sleeps_long_and_bursts_hold_nobody_for_ever(
+            words in proptest::collection::vec(any::<u64>(), 12), class in 0u32..3, held: bool,
+        ) {
+            let launch = Launch {
+                now_ns: words[0], duration_ns: words[1], busy_until_ns: words[2], charged_ns: words[3],
+                waited_ns: words[4],
+            };
+            let control = Control {
+                class: Class::from_word(class), held, heartbeat_ns: words[5], allowed_ns: words[6], depth_ns: words[7],
+                ..Control::UNLIMITED
+            };
+            let rival = Rival { burst_since_ns: words[8], busy_until_ns: words[9], gap_ns: words[10] };
+            if let Wait { at_most_ns } = decide(&launch, &control, [rival]) {
+                prop_assert!(at_most_ns > 0 && at_most_ns <= LOOK_AGAIN_NS);
+            }
+            let patient = Launch { waited_ns: YIELD_MAX_NS, busy_until_ns: 0, ..launch };
+            let open = Control { held: false, allowed_ns: NO_LIMIT, ..control };
+            prop_assert_eq!(decide(&patient, &open, [rival]), Go);
+        }
+    }
+}

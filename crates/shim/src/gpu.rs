@@ -1,0 +1,243 @@
+//! The GPUs that this process uses: for each its pages, its virtual clock, its memory and its connection.
+//!
+//! A GPU is found by its ordinal in this process and known to the daemon by its UUID. Almost every process uses one; as
+//! long as that is so, a launch need not ask the driver which one it is on.
+
+#![deny(unsafe_code)]
+
+use crate::attach::{self, Link};
+use crate::clock::Clock;
+use crate::identity::Table;
+use crate::ledger::Ledger;
+use crate::lock::Lock;
+use crate::sample::Samples;
+use crate::types::Device;
+use crate::{fork, real};
+use shm::{NO_LIMIT, PageWindow, STATE_LIVE};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// GPUs of a process that are shared; on others nothing is limited.
+const GPUS: usize = 16;
+
+/// One GPU.
+pub(crate) struct Gpu {
+    pub(crate) index: usize,
+    window: OnceLock<Option<PageWindow>>,
+    pub(crate) clock: Clock,
+    pub(crate) samples: Samples,
+    pub(crate) link: Link,
+    /// Bytes in use. The page shows it; this is what counts, because pages are replaced.
+    used: AtomicU64,
+    /// The revision of the control page whose slice was applied.
+    pub(crate) revision: AtomicU32,
+    /// The primary context, and how many hold it.
+    pub(crate) primary: AtomicUsize,
+    pub(crate) primary_holders: AtomicU32,
+    in_use: AtomicBool,
+}
+
+/// What is known of kernels and graphs, on whatever GPU.
+pub(crate) static IDENTITIES: Table = Table::new();
+/// What memory the process has.
+pub(crate) static LEDGER: Lock<Ledger> = Lock::new(Ledger::new());
+
+static ALL: [Gpu; GPUS] = {
+    let mut index = 0;
+    let mut all = [const { Gpu::new() }; GPUS];
+    while index < GPUS {
+        all[index].index = index;
+        index += 1;
+    }
+    all
+};
+
+/// Which GPU is in use, if it is one: its index + 1; else [`NONE`] or [`SEVERAL`].
+static ONLY: AtomicUsize = AtomicUsize::new(NONE);
+const NONE: usize = 0;
+const SEVERAL: usize = usize::MAX;
+
+impl Gpu {
+    const fn new() -> Gpu {
+        Gpu {
+            index: 0,
+            window: OnceLock::new(),
+            clock: Clock::new(),
+            samples: Samples::new(),
+            link: Link::new(),
+            used: AtomicU64::new(0),
+            revision: AtomicU32::new(0),
+            primary: AtomicUsize::new(0),
+            primary_holders: AtomicU32::new(0),
+            in_use: AtomicBool::new(false),
+        }
+    }
+
+    /// Its pages; `None` where the kernel had no addresses left for them.
+    #[inline]
+    pub(crate) fn window(&self) -> Option<&PageWindow> {
+        self.window.get()?.as_ref()
+    }
+
+    /// Bytes that this process uses.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::SeqCst)
+    }
+
+    /// What the tenant's processes may use together.
+    pub(crate) fn memory_limit(&self) -> u64 {
+        self.control(|control| control.memory_limit).unwrap_or(NO_LIMIT)
+    }
+
+    /// What the tenant is told the GPU has; `None` for what it has.
+    pub(crate) fn memory_total(&self) -> Option<u64> {
+        let (total, limit) = self.control(|control| (control.memory_total, control.memory_limit))?;
+        match (total, limit) {
+            (0, NO_LIMIT) => None,
+            (0, limit) => Some(limit),
+            (total, limit) => Some(total.min(limit)),
+        }
+    }
+
+    /// Bytes that all processes of the tenant use.
+    pub(crate) fn tenant_used(&self) -> u64 {
+        let others = self.control(|control| control.siblings).unwrap_or(0);
+        let Some(window) = self.window() else { return self.used() };
+        let own = window.own().slot.load(Ordering::Relaxed);
+        let others = bits(others).filter(|slot| *slot != own as usize).map(|slot| window.slot(slot));
+        let live = others.filter(|page| page.half(|page| &page.state) == STATE_LIVE);
+        live.fold(self.used(), |sum, page| sum.saturating_add(page.word(|page| &page.used_bytes)))
+    }
+
+    fn control<T>(&self, choose: impl Fn(&shm::Control) -> T) -> Option<T> {
+        if !self.link.attached() {
+            return None;
+        }
+        self.window()?.control().read().as_ref().map(choose)
+    }
+
+    /// Takes bytes, unless that is over the limit. Takes first and looks then, so that of two processes that ask for the
+    /// last bytes at once not both get them.
+    pub(crate) fn take(&self, bytes: u64) -> bool {
+        let add = |used: u64| used.checked_add(bytes);
+        if self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).is_err() {
+            self.refuse();
+            return false;
+        }
+        self.show();
+        let limit = self.memory_limit();
+        if limit != NO_LIMIT && self.tenant_used() > limit {
+            self.give_back(bytes);
+            self.refuse();
+            return false;
+        }
+        if let Some(window) = self.window() {
+            window.own().peak_bytes.fetch_max(self.used(), Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn refuse(&self) {
+        if let Some(window) = self.window() {
+            window.own().refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives bytes back that were taken.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        let subtract = |used: u64| Some(used.saturating_sub(bytes));
+        let _ = self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, subtract);
+        self.show();
+    }
+
+    /// Writes what is used into the page. Whoever changes it meanwhile writes it again, or makes this do so.
+    pub(crate) fn show(&self) {
+        let Some(window) = self.window() else { return };
+        loop {
+            let used = self.used();
+            window.own().used_bytes.store(used, Ordering::SeqCst);
+            if self.used() == used {
+                return;
+            }
+        }
+    }
+
+    /// In a child after `fork`: the GPU is not in use here, and the parent's pages are not ours.
+    pub(crate) fn forget(&self) {
+        if let Some(window) = self.window() {
+            window.empty();
+        }
+        self.link.forget();
+        self.samples.forget();
+        self.clock.forget();
+        self.used.store(0, Ordering::SeqCst);
+        self.primary_holders.store(0, Ordering::Relaxed);
+        self.in_use.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The GPU of the calling thread, if it has one.
+#[inline]
+pub(crate) fn current() -> Option<&'static Gpu> {
+    match ONLY.load(Ordering::Acquire) {
+        NONE | SEVERAL => ask(),
+        only => ALL.get(only - 1),
+    }
+}
+
+#[cold]
+fn ask() -> Option<&'static Gpu> {
+    of(real::current_device()?)
+}
+
+/// A GPU by its ordinal. The first time, the daemon is asked for its pages.
+pub(crate) fn of(device: Device) -> Option<&'static Gpu> {
+    let gpu = ALL.get(usize::try_from(device.0).ok()?)?;
+    if !gpu.in_use.load(Ordering::Acquire) {
+        fork::watch();
+        gpu.window.get_or_init(|| PageWindow::reserve().ok());
+        if !gpu.in_use.swap(true, Ordering::AcqRel) {
+            let only = ONLY.compare_exchange(NONE, gpu.index + 1, Ordering::AcqRel, Ordering::Acquire);
+            if only.is_err() {
+                ONLY.store(SEVERAL, Ordering::Release);
+            }
+        }
+        attach::first(gpu, device);
+    }
+    Some(gpu)
+}
+
+/// A GPU that is in use, by its UUID.
+pub(crate) fn with_uuid(uuid: [u8; 16]) -> Option<&'static Gpu> {
+    in_use().find(|gpu| gpu.link.uuid() == Some(uuid))
+}
+
+/// A GPU by its index here.
+pub(crate) fn at(index: usize) -> Option<&'static Gpu> {
+    ALL.get(index)
+}
+
+/// All that are in use.
+pub(crate) fn in_use() -> impl Iterator<Item = &'static Gpu> {
+    ALL.iter().filter(|gpu| gpu.in_use.load(Ordering::Acquire))
+}
+
+/// In a child after `fork`: no GPU is in use.
+pub(crate) fn forget_all() {
+    for gpu in in_use() {
+        gpu.forget();
+    }
+    ONLY.store(NONE, Ordering::Release);
+    LEDGER.force_open();
+    // What is in it may be half written; what it refers to is the parent's.
+    std::mem::forget(std::mem::replace(&mut *LEDGER.lock(), Ledger::new()));
+}
+
+/// The numbers of the bits that are set.
+pub(crate) fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
+}

@@ -1,0 +1,269 @@
+//! What is known about each kernel and graph that a process launches: how long it takes, and how long nothing follows.
+//!
+//! An identity is the function's handle with its grid, block and shared memory, or a graph's handle; it is kept as a hash
+//! of 64 bits, in a table of fixed size without locks. Two identities with one hash, or a table that is full, cost an
+//! estimate, never more.
+
+#![deny(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Identities that are kept. A program that launches more shares the last place among the rest.
+const PLACES: usize = 4096;
+/// Places that an identity may be in.
+const PROBES: usize = 8;
+/// What a kernel is thought to take before anything is known.
+pub const UNKNOWN_NS: u32 = 5_000;
+
+/// What is known about one identity.
+#[derive(Debug)]
+pub struct Place {
+    /// The identity; 0 for nobody, odd for a graph.
+    key: AtomicU64,
+    duration_ns: AtomicU32,
+    gap_ns: AtomicU32,
+    /// Launches, as far as they matter for what to measure.
+    launches: AtomicU32,
+    /// Measurements that went into the duration.
+    samples: AtomicU32,
+    /// Kernels in a graph.
+    kernels: AtomicU32,
+}
+
+/// What is known about all of them.
+pub struct Table {
+    places: [Place; PLACES + 1],
+}
+
+/// The identity of a kernel's launch.
+#[inline]
+pub fn kernel_key(function: usize, grid: [u32; 3], block: [u32; 3], shared: u32) -> u64 {
+    let mut hash = mix(0x9e37_79b9_7f4a_7c15, function as u64);
+    hash = mix(hash, u64::from(grid[0]) | u64::from(grid[1]) << 32);
+    hash = mix(hash, u64::from(grid[2]) | u64::from(block[0]) << 32);
+    hash = mix(hash, u64::from(block[1]) | u64::from(block[2]) << 16 | u64::from(shared) << 32);
+    (hash | 2) & !1
+}
+
+/// The identity of a graph.
+#[inline]
+pub fn graph_key(graph: usize) -> u64 {
+    mix(0x2545_f491_4f6c_dd1d, graph as u64) | 1
+}
+
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word.wrapping_add(0x632b_e59b_d9b4_e019)) * 0xff51_afd7_ed55_8ccd_u128;
+    (product as u64) ^ (product >> 64) as u64
+}
+
+impl Table {
+    /// A table in which nobody is known.
+    #[allow(clippy::new_without_default, reason = "only made as a constant")]
+    pub const fn new() -> Table {
+        Table { places: [const { Place::EMPTY }; PLACES + 1] }
+    }
+
+    /// The number of an identity's place, made up if it is new.
+    #[inline]
+    pub fn find(&self, key: u64) -> u32 {
+        for probe in 0..PROBES {
+            let number = ((key >> 20) as usize).wrapping_add(probe) % PLACES;
+            let place = &self.places[number];
+            let there = place.key.load(Ordering::Acquire);
+            if there == key || (there == 0 && place.claim(key)) {
+                return number as u32;
+            }
+        }
+        PLACES as u32
+    }
+
+    /// What is in a place.
+    #[inline]
+    pub fn place(&self, number: u32) -> &Place {
+        &self.places[(number as usize).min(PLACES)]
+    }
+
+    /// Forgets all kernels: handles of functions may mean others after a module is gone. Graphs are kept.
+    pub fn forget_kernels(&self) {
+        for place in &self.places {
+            if place.key.load(Ordering::Relaxed) & 1 == 0 {
+                place.key.store(0, Ordering::Release);
+            }
+        }
+    }
+
+    /// Forgets one identity.
+    pub fn forget(&self, key: u64) {
+        for probe in 0..PROBES {
+            let place = &self.places[((key >> 20) as usize).wrapping_add(probe) % PLACES];
+            let _ = place.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Place {
+    #[allow(clippy::declare_interior_mutable_const, reason = "what every place of a table begins as")]
+    const EMPTY: Place = Place {
+        key: AtomicU64::new(0),
+        duration_ns: AtomicU32::new(UNKNOWN_NS),
+        gap_ns: AtomicU32::new(0),
+        launches: AtomicU32::new(0),
+        samples: AtomicU32::new(0),
+        kernels: AtomicU32::new(0),
+    };
+
+    #[cold]
+    fn claim(&self, key: u64) -> bool {
+        match self.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                self.duration_ns.store(UNKNOWN_NS, Ordering::Relaxed);
+                for word in [&self.gap_ns, &self.launches, &self.samples, &self.kernels] {
+                    word.store(0, Ordering::Relaxed);
+                }
+                true
+            }
+            Err(there) => there == key,
+        }
+    }
+
+    /// How long it takes.
+    #[inline]
+    pub fn duration_ns(&self) -> u64 {
+        u64::from(self.duration_ns.load(Ordering::Relaxed))
+    }
+
+    /// How long nothing is launched after it.
+    #[inline]
+    pub fn gap_ns(&self) -> u64 {
+        u64::from(self.gap_ns.load(Ordering::Relaxed))
+    }
+
+    /// Kernels in it, if it is a graph.
+    pub fn kernels(&self) -> u64 {
+        u64::from(self.kernels.load(Ordering::Relaxed))
+    }
+
+    /// Says how many kernels a graph has; until it is measured, it is thought to take as long as they do.
+    pub fn set_kernels(&self, kernels: u32) {
+        self.kernels.store(kernels, Ordering::Relaxed);
+        self.duration_ns.store(UNKNOWN_NS.saturating_mul(kernels.max(1)), Ordering::Relaxed);
+        self.samples.store(0, Ordering::Relaxed);
+        self.launches.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether this launch is one to measure: the first few and then one of many.
+    #[inline]
+    pub fn due(&self) -> bool {
+        let launches = self.launches.load(Ordering::Relaxed);
+        self.launches.store(launches.wrapping_add(1), Ordering::Relaxed);
+        launches < 4 || launches % 64 == 0
+    }
+
+    /// Whether its duration was measured.
+    pub fn measured(&self) -> bool {
+        self.samples.load(Ordering::Relaxed) > 0
+    }
+
+    /// A duration that was measured. Others on the GPU can only make it longer, so the estimate falls at once and rises
+    /// slowly; the first is believed, because the guess before it was none.
+    pub fn measure(&self, sample_ns: u64) {
+        let sample = u32::try_from(sample_ns).unwrap_or(u32::MAX).max(1);
+        let known = self.duration_ns.load(Ordering::Relaxed);
+        let samples = self.samples.load(Ordering::Relaxed);
+        let next = match samples {
+            0 => sample,
+            _ if sample < known => known - (known - sample) / 2,
+            _ => known + (sample - known) / 16,
+        };
+        self.duration_ns.store(next.max(1), Ordering::Relaxed);
+        self.samples.store(samples.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// A run of launches took `actual` where `predicted` was expected; this was one of them.
+    pub fn correct(&self, actual: u64, predicted: u64) {
+        let known = self.duration_ns();
+        let target = (u128::from(known) * u128::from(actual) / u128::from(predicted.max(1))).min(u128::from(u32::MAX));
+        // A single sync may be late for many reasons; four times is as much as it says.
+        let target = (target as u64).clamp(known / 4, known.saturating_mul(4));
+        let next = if target < known { known - (known - target) / 2 } else { known + (target - known) / 4 };
+        self.duration_ns.store(u32::try_from(next).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
+    }
+
+    /// How long nothing was launched after it, this time. Too long a prediction hurts somebody, so it falls fast.
+    #[inline]
+    pub fn followed_by_gap(&self, gap_ns: u64) {
+        let gap = u32::try_from(gap_ns).unwrap_or(u32::MAX);
+        let known = self.gap_ns.load(Ordering::Relaxed);
+        let next = if gap < known { known - (known - gap).div_ceil(2) } else { known + (gap - known) / 8 };
+        if next != known {
+            self.gap_ns.store(next, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static TABLE: Table = Table::new();
+
+    #[test]
+    fn identities_are_told_apart_and_kept_until_forgotten() {
+        let key = |function, grid| kernel_key(function, [grid, 1, 1], [128, 1, 1], 0);
+        let first = TABLE.find(key(1, 1));
+        TABLE.place(first).measure(77_000);
+        assert_ne!(TABLE.find(key(1, 2)), first);
+        assert_ne!(TABLE.find(key(2, 1)), first);
+        assert_eq!(TABLE.find(key(1, 1)), first);
+        assert_eq!(TABLE.place(first).duration_ns(), 77_000);
+        let graph = TABLE.find(graph_key(1));
+        TABLE.place(graph).set_kernels(3);
+        TABLE.forget_kernels();
+        assert_eq!(TABLE.place(TABLE.find(key(1, 1))).duration_ns(), u64::from(UNKNOWN_NS));
+        assert_eq!(TABLE.place(TABLE.find(graph_key(1))).kernels(), 3);
+        TABLE.forget(graph_key(1));
+        assert_eq!(TABLE.place(TABLE.find(graph_key(1))).kernels(), 0);
+        for function in 0..100_000 {
+            assert!(TABLE.find(key(function, 1)) as usize <= PLACES);
+        }
+    }
+
+    #[test]
+    fn a_busy_neighbour_hardly_moves_an_estimate() {
+        let place = Place::EMPTY;
+        place.measure(210_000);
+        for round in 0..200 {
+            place.measure(if round % 3 == 0 { 100_000 } else { 200_000 });
+        }
+        assert!((100_000..120_000).contains(&place.duration_ns()), "{}", place.duration_ns());
+    }
+
+    #[test]
+    fn syncs_teach_durations() {
+        let place = Place::EMPTY;
+        for _ in 0..60 {
+            let predicted = place.duration_ns() * 10;
+            place.correct(120_000, predicted);
+        }
+        assert!((11_000..13_000).contains(&place.duration_ns()), "{}", place.duration_ns());
+        place.correct(u64::MAX, 0);
+        place.correct(0, u64::MAX);
+    }
+
+    #[test]
+    fn gaps_are_believed_slowly_and_doubted_at_once() {
+        let place = Place::EMPTY;
+        for _ in 0..50 {
+            place.followed_by_gap(100_000);
+        }
+        assert!(place.gap_ns() > 90_000);
+        place.followed_by_gap(0);
+        place.followed_by_gap(0);
+        assert!(place.gap_ns() < 30_000);
+        for _ in 0..30 {
+            place.followed_by_gap(0);
+        }
+        assert_eq!(place.gap_ns(), 0);
+    }
+}

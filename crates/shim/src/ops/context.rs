@@ -1,0 +1,104 @@
+//! Contexts and code: when a GPU comes into use, and what goes when a context or a module goes.
+
+#![deny(unsafe_code)]
+
+use crate::boundary::Driver;
+use crate::gpu::{self, IDENTITIES, LEDGER};
+use crate::types::{Context, CuResult, Device, Opaque, Other, Out, SUCCESS};
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering;
+
+pub(crate) fn retain(driver: &Driver<'_>, out: Out<Context>, device: Device) -> CuResult {
+    let result = driver.call();
+    if result == SUCCESS
+        && let Some(gpu) = gpu::of(device)
+        && let Some(context) = out.get()
+    {
+        gpu.primary.store(context.0, Ordering::Relaxed);
+        gpu.primary_holders.fetch_add(1, Ordering::Relaxed);
+    }
+    result
+}
+
+pub(crate) fn release(driver: &Driver<'_>, device: Device) -> CuResult {
+    let result = driver.call();
+    if result == SUCCESS
+        && let Some(gpu) = usize::try_from(device.0).ok().and_then(gpu::at)
+    {
+        let holders = gpu.primary_holders.load(Ordering::Relaxed);
+        gpu.primary_holders.store(holders.saturating_sub(1), Ordering::Relaxed);
+        if holders == 1 {
+            gone(gpu.primary.load(Ordering::Relaxed));
+        }
+    }
+    result
+}
+
+pub(crate) fn reset(driver: &Driver<'_>, device: Device) -> CuResult {
+    let result = driver.call();
+    if result == SUCCESS
+        && let Some(gpu) = usize::try_from(device.0).ok().and_then(gpu::at)
+    {
+        gone(gpu.primary.load(Ordering::Relaxed));
+    }
+    result
+}
+
+pub(crate) fn create(driver: &Driver<'_>, _: Out<Context>, _: c_uint, device: Device) -> CuResult {
+    let result = driver.call();
+    if result == SUCCESS {
+        gpu::of(device);
+    }
+    result
+}
+
+pub(crate) fn create_3(
+    driver: &Driver<'_>,
+    out: Out<Context>,
+    _: Opaque,
+    _: c_int,
+    flags: c_uint,
+    device: Device,
+) -> CuResult {
+    create(driver, out, flags, device)
+}
+
+pub(crate) fn create_4(driver: &Driver<'_>, out: Out<Context>, _: Opaque, flags: c_uint, device: Device) -> CuResult {
+    create(driver, out, flags, device)
+}
+
+pub(crate) fn destroy(driver: &Driver<'_>, context: Context) -> CuResult {
+    let result = driver.call();
+    if result == SUCCESS {
+        gone(context.0);
+    }
+    result
+}
+
+/// What belonged to a context is gone with it: its memory, its events, its functions.
+fn gone(context: usize) {
+    let holdings = LEDGER.lock().take_context(context);
+    for holding in holdings {
+        if let Some(gpu) = gpu::at(holding.gpu) {
+            gpu.give_back(holding.bytes);
+        }
+    }
+    for gpu in gpu::in_use() {
+        gpu.samples.forget();
+    }
+    forget_code();
+}
+
+/// A module or library is unloaded: handles of its functions may be given to others.
+pub(crate) fn unload(driver: &Driver<'_>, _: Other) -> CuResult {
+    let result = driver.call();
+    forget_code();
+    result
+}
+
+fn forget_code() {
+    IDENTITIES.forget_kernels();
+    for gpu in gpu::in_use() {
+        gpu.clock.forget();
+    }
+}

@@ -1,0 +1,182 @@
+//! Launches: each passes the gate, moves the virtual clock and is counted.
+//!
+//! This is the hot path. A latency tenant's launch looks at a handful of words, of which the process itself or nobody
+//! writes most, and makes no system call.
+
+#![deny(unsafe_code)]
+
+use crate::boundary::Driver;
+use crate::gate::{self, Decision, Launch, Rival};
+use crate::gpu::{self, Gpu, IDENTITIES, bits};
+use crate::identity::{graph_key, kernel_key};
+use crate::ops::capture;
+use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
+use crate::{attach, sample, slice};
+use shm::{Class, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
+use std::ffi::c_uint;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// The kernel wakes sleepers up to this much late.
+const SLACK_NS: u64 = 60_000;
+
+#[allow(clippy::too_many_arguments, reason = "the driver's signature")]
+#[inline(always)]
+pub(crate) fn kernel<const PER_THREAD: bool>(
+    driver: &Driver<'_>,
+    f: Function,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: Stream,
+    _: Opaque,
+    _: Opaque,
+) -> CuResult {
+    let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
+    pass::<false>(driver, key, real_stream::<PER_THREAD>(stream))
+}
+
+#[inline(always)]
+pub(crate) fn kernel_ex<const PER_THREAD: bool>(
+    driver: &Driver<'_>,
+    config: Out<LaunchConfig>,
+    f: Function,
+    _: Opaque,
+    _: Opaque,
+) -> CuResult {
+    let Some(config) = config.get() else { return driver.call() };
+    let key = kernel_key(f.0, config.grid, config.block, config.shared);
+    pass::<false>(driver, key, real_stream::<PER_THREAD>(config.stream))
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's signature")]
+pub(crate) fn cooperative<const PER_THREAD: bool>(
+    driver: &Driver<'_>,
+    f: Function,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: Stream,
+    _: Opaque,
+) -> CuResult {
+    let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
+    pass::<false>(driver, key, real_stream::<PER_THREAD>(stream))
+}
+
+pub(crate) fn graph<const PER_THREAD: bool>(driver: &Driver<'_>, graph: GraphExec, stream: Stream) -> CuResult {
+    pass::<true>(driver, graph_key(graph.0), real_stream::<PER_THREAD>(stream))
+}
+
+/// Stream 0 by its other name, `CU_STREAM_PER_THREAD`, where it means that.
+#[inline(always)]
+pub(crate) fn real_stream<const PER_THREAD: bool>(stream: Stream) -> Stream {
+    if PER_THREAD && stream.0 == 0 { Stream(2) } else { stream }
+}
+
+#[inline(always)]
+fn pass<const GRAPH: bool>(driver: &Driver<'_>, key: u64, stream: Stream) -> CuResult {
+    if capture::active() && capture::covers(stream) {
+        return driver.call();
+    }
+    let Some(gpu) = gpu::current() else { return driver.call() };
+    let Some(window) = gpu.window() else { return driver.call() };
+    let mut now = now_ns();
+    let number = IDENTITIES.find(key);
+    let place = IDENTITIES.place(number);
+    let mut measured = false;
+    if gpu.link.attached() {
+        let control = window.control();
+        let dead = gate::daemon_is_dead(control.word(|page| &page.heartbeat_ns), now);
+        let moved = control.word(|page| &page.generation) != gpu.link.generation();
+        if (dead || moved) && gpu.link.due(now, true) {
+            attach::again(gpu, now);
+        }
+        if control.half(|page| &page.revision) != gpu.revision.load(Relaxed) {
+            slice::apply(gpu);
+        }
+        let latency = Class::from_word(control.half(|page| &page.class)) == Class::Latency;
+        if !latency || control.word(|page| &page.allowed_ns) != NO_LIMIT {
+            now = hold(gpu, window, now, place.duration_ns());
+        }
+        measured = !latency && place.due();
+    } else if gpu.link.due(now, false) {
+        attach::again(gpu, now);
+    }
+    let page = window.own();
+    let idle = measured && page.busy_until_ns.load(Relaxed) <= now;
+    let charged = gpu.clock.launch(page, &IDENTITIES, number, stream.0 as u64, now);
+    let result = if measured { sample::launch(gpu, number, stream, idle, || driver.call()) } else { driver.call() };
+    if result != SUCCESS {
+        page.charged_ns.fetch_sub(charged, Relaxed);
+    } else if GRAPH {
+        page.graph_launches.fetch_add(1, Relaxed);
+        page.graph_kernels.fetch_add(place.kernels(), Relaxed);
+    } else {
+        page.launches.fetch_add(1, Relaxed);
+    }
+    result
+}
+
+/// Waits until the gate lets the launch through. Returns the time it is then.
+#[inline(never)]
+fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 {
+    let page = window.own();
+    let mut now = began_ns;
+    let mut waiting = false;
+    // A control page that is none limits nothing.
+    while let Some(control) = window.control().read() {
+        let launch = Launch {
+            now_ns: now,
+            duration_ns,
+            busy_until_ns: page.busy_until_ns.load(Relaxed),
+            charged_ns: page.charged_ns.load(Relaxed),
+            waited_ns: now - began_ns,
+        };
+        let rivals = bits(control.above).filter_map(|slot| rival(window, slot));
+        let Decision::Wait { at_most_ns } = gate::decide(&launch, &control, rivals) else { break };
+        if !waiting {
+            waiting = true;
+            page.waits.fetch_add(1, Relaxed);
+            page.waiting_since_ns.store(began_ns, Relaxed);
+        }
+        if control.revision != gpu.revision.load(Relaxed) {
+            slice::apply(gpu);
+        }
+        if at_most_ns > SLACK_NS {
+            window.control().wait(control.gate, Duration::from_nanos(at_most_ns - SLACK_NS));
+        } else {
+            // Too short to sleep.
+            std::thread::yield_now();
+        }
+        now = now_ns();
+        let stale = gate::daemon_is_dead(control.heartbeat_ns, now) || attach::moved(gpu);
+        if stale && gpu.link.due(now, true) {
+            attach::again(gpu, now);
+        }
+    }
+    if waiting {
+        page.waiting_since_ns.store(0, Relaxed);
+        page.waited_ns.fetch_add(now - began_ns, Relaxed);
+    }
+    now
+}
+
+fn rival(window: &PageWindow, slot: usize) -> Option<Rival> {
+    let page = window.slot(slot);
+    if page.half(|page| &page.state) != STATE_LIVE {
+        return None;
+    }
+    Some(Rival {
+        burst_since_ns: page.word(|page| &page.burst_since_ns),
+        busy_until_ns: page.word(|page| &page.busy_until_ns),
+        gap_ns: page.word(|page| &page.gap_ns),
+    })
+}

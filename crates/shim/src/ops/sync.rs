@@ -1,0 +1,162 @@
+//! Syncs: the program waits for the GPU, or asks whether it is done, and so we learn when it was.
+//!
+//! A sync is the end of a burst when it covers everything that was launched: a whole context, the only stream in use, or
+//! an event behind the last launch.
+
+#![deny(unsafe_code)]
+
+use crate::boundary::Driver;
+use crate::gpu::{self, Gpu, IDENTITIES};
+use crate::ops::capture;
+use crate::ops::launch::real_stream;
+use crate::sample;
+use crate::types::{Context, CuResult, DevicePointer, Event, Opaque, SUCCESS, Stream};
+use shm::{Class, now_ns};
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Events of which is known what was launched before them. Another event in the same place takes it.
+const EVENTS: usize = 256;
+
+struct Recorded {
+    event: AtomicUsize,
+    /// Launches before it, and the GPU they were on.
+    sequence: AtomicU64,
+    gpu: AtomicUsize,
+    stream: AtomicU64,
+}
+
+static RECORDED: [Recorded; EVENTS] = [const {
+    Recorded {
+        event: AtomicUsize::new(0),
+        sequence: AtomicU64::new(0),
+        gpu: AtomicUsize::new(0),
+        stream: AtomicU64::new(0),
+    }
+}; EVENTS];
+
+fn recorded(event: Event) -> &'static Recorded {
+    // Events are addresses of some alignment.
+    &RECORDED[(event.0 >> 4 ^ event.0 >> 12) % EVENTS]
+}
+
+pub(crate) fn record<const PER_THREAD: bool>(driver: &Driver<'_>, event: Event, stream: Stream) -> CuResult {
+    let result = driver.call();
+    let stream = real_stream::<PER_THREAD>(stream);
+    let captured = capture::active() && capture::covers(stream);
+    if result == SUCCESS
+        && !captured
+        && let Some(gpu) = gpu::current()
+    {
+        let place = recorded(event);
+        place.sequence.store(gpu.clock.sequence(), Relaxed);
+        place.gpu.store(gpu.index, Relaxed);
+        place.stream.store(stream.0 as u64, Relaxed);
+        place.event.store(event.0, Relaxed);
+    }
+    result
+}
+
+pub(crate) fn record_flags<const PER_THREAD: bool>(
+    driver: &Driver<'_>,
+    event: Event,
+    stream: Stream,
+    _: c_uint,
+) -> CuResult {
+    record::<PER_THREAD>(driver, event, stream)
+}
+
+pub(crate) fn stream<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
+    let stream = real_stream::<PER_THREAD>(stream);
+    wait(driver, gpu::current, |gpu| gpu.clock.only(stream.0 as u64))
+}
+
+pub(crate) fn stream_query<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
+    let stream = real_stream::<PER_THREAD>(stream);
+    look(driver, gpu::current, |gpu| gpu.clock.only(stream.0 as u64))
+}
+
+pub(crate) fn event(driver: &Driver<'_>, event: Event) -> CuResult {
+    wait(driver, || of_event(event), |gpu| behind_all(gpu, event))
+}
+
+pub(crate) fn event_query(driver: &Driver<'_>, event: Event) -> CuResult {
+    look(driver, || of_event(event), |gpu| behind_all(gpu, event))
+}
+
+pub(crate) fn context(driver: &Driver<'_>) -> CuResult {
+    wait(driver, gpu::current, |_| true)
+}
+
+/// Another context than the current one may be meant; which GPU that is on is not known where there are several.
+pub(crate) fn context_2(driver: &Driver<'_>, _: Context) -> CuResult {
+    let only = || gpu::current().filter(|_| gpu::in_use().count() == 1);
+    wait(driver, only, |_| true)
+}
+
+pub(crate) fn copy(driver: &Driver<'_>, _: DevicePointer, _: DevicePointer, _: usize) -> CuResult {
+    // Between two places on the GPU it waits for nothing.
+    driver.call()
+}
+
+pub(crate) fn copy_in(driver: &Driver<'_>, _: DevicePointer, _: Opaque, _: usize) -> CuResult {
+    // It may return before the GPU is done with what came before, where the copy is small.
+    driver.call()
+}
+
+/// What is copied out was computed, by everything that was launched to the default stream, at least.
+pub(crate) fn copy_out(driver: &Driver<'_>, _: Opaque, _: DevicePointer, _: usize) -> CuResult {
+    wait(driver, gpu::current, |gpu| (0..3).any(|stream| gpu.clock.only(stream)))
+}
+
+fn of_event(event: Event) -> Option<&'static Gpu> {
+    let place = recorded(event);
+    (place.event.load(Relaxed) == event.0).then(|| gpu::at(place.gpu.load(Relaxed))).flatten()
+}
+
+fn behind_all(gpu: &Gpu, event: Event) -> bool {
+    let place = recorded(event);
+    place.sequence.load(Relaxed) == gpu.clock.sequence() && gpu.clock.only(place.stream.load(Relaxed))
+}
+
+/// The program waits.
+fn wait(driver: &Driver<'_>, which: impl FnOnce() -> Option<&'static Gpu>, all: impl FnOnce(&Gpu) -> bool) -> CuResult {
+    let Some(gpu) = which() else { return driver.call() };
+    let began = now_ns();
+    let sequence = gpu.clock.sequence();
+    let all = all(gpu);
+    let result = driver.call();
+    if let Some(window) = gpu.window()
+        && result == SUCCESS
+    {
+        window.own().syncs.fetch_add(1, Relaxed);
+        // What another thread launched meanwhile is not done.
+        if all && gpu.clock.sequence() == sequence {
+            done(gpu, began);
+        }
+        sample::collect(gpu);
+    }
+    result
+}
+
+/// The program looks.
+fn look(driver: &Driver<'_>, which: impl FnOnce() -> Option<&'static Gpu>, all: impl FnOnce(&Gpu) -> bool) -> CuResult {
+    let result = driver.call();
+    if result == SUCCESS
+        && let Some(gpu) = which()
+        && gpu.window().is_some_and(|window| window.own().burst_since_ns.load(Relaxed) != 0)
+        && all(gpu)
+    {
+        done(gpu, now_ns());
+        sample::collect(gpu);
+    }
+    result
+}
+
+fn done(gpu: &Gpu, began_ns: u64) {
+    let Some(window) = gpu.window() else { return };
+    let class = Class::from_word(window.control().half(|page| &page.class));
+    let now = now_ns();
+    // Others measure; what their syncs say is as much about their neighbours as about them.
+    gpu.clock.idle(window.own(), &IDENTITIES, began_ns, now, class == Class::Latency);
+}
