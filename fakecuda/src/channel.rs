@@ -1,0 +1,2 @@
+//! Channel groups.
+pub(crate) fn open(_device: i32) {}
