@@ -10,7 +10,7 @@
 //! 1. `given_ns <= submitted_ns` in every slot.
 //! 2. Time never goes back, and each nanosecond of it is given to one slot at most: the sum of all `given_ns` ever is
 //!    `busy_ns`.
-//! 3. A slot is occupied exactly when its `pid` is not zero, and then lies below `high`.
+//! 3. A slot is occupied exactly when it lies below `high` and its `pid` is not zero. What lies above means nothing.
 
 /// Processes that can have a context on one GPU at a time.
 pub const SLOTS: usize = 128;
@@ -117,7 +117,11 @@ impl Book {
 
     /// Occupies a slot. `None` when all are taken.
     pub fn occupy(&mut self, pid: u32, started: u64) -> Option<usize> {
-        let slot = self.slots.iter().position(|slot| slot.pid == 0)?;
+        let below = &self.slots[..self.high as usize];
+        let slot = below.iter().position(|slot| slot.pid == 0).unwrap_or(below.len());
+        if slot == SLOTS {
+            return None;
+        }
         self.slots[slot] = Slot { pid, started, attached_ns: self.now_ns, slice_ns: SLICE_NS, ..Slot::default() };
         self.high = self.high.max(slot as u64 + 1);
         Some(slot)
@@ -185,7 +189,7 @@ impl Book {
     /// Gives out one turn, or the part of it before `limit_ns`. `false` when nobody has work.
     fn step(&mut self, limit_ns: u64, began: &mut impl FnMut(Turn)) -> bool {
         let current = self.current as usize;
-        if self.slice_left_ns == 0 || !runnable(&self.slots[current]) {
+        if self.slice_left_ns == 0 || self.current >= self.high || !runnable(&self.slots[current]) {
             let Some(next) = self.after(current) else { return false };
             self.current = next as u64;
             self.slice_left_ns = self.slots[next].slice_ns;

@@ -18,6 +18,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -163,15 +164,16 @@ impl State {
             // find yet; the lock's address is inside it.
             let lock = unsafe { &raw mut (*record).lock };
             init_lock(lock.cast())?;
-            // SAFETY: as above.
-            unsafe { (&raw mut (*record).total_bytes).write(machine.memory_bytes) };
-            // SAFETY: as above.
-            unsafe { (&raw mut (*record).uuid).write(uuid(index)) };
+            let total = record.cast::<u8>().wrapping_add(offset_of!(Record, total_bytes)).cast::<u64>();
+            // SAFETY: as above, the place of the record's total.
+            unsafe { total.write(machine.memory_bytes) };
+            let identity = record.cast::<u8>().wrapping_add(offset_of!(Record, uuid)).cast::<[u8; 16]>();
+            // SAFETY: as above, the place of the record's identity.
+            unsafe { identity.write(uuid(index)) };
+            let books = record.cast::<u8>().wrapping_add(offset_of!(Record, books)).cast::<Book>();
             for book in 0..2 {
-                // SAFETY: as above; `book` is below two.
-                let place = unsafe { (&raw mut (*record).books).cast::<Book>().add(book) };
-                // SAFETY: as above; the place is for one book.
-                unsafe { place.write(Book::new(now_ns())) };
+                // SAFETY: as above, the place of one of the record's two books.
+                unsafe { books.wrapping_add(book).write(Book::new(now_ns())) };
             }
         }
         let gpus = machine.gpus.clamp(1, GPUS) as u32;
@@ -313,15 +315,15 @@ impl Gpu<'_> {
         unsafe { place.read() }
     }
 
-    /// Copies the book that counts over the other, as far as slots are in use in either.
+    /// Copies the book that counts over the other, as far as slots are in use: nobody looks at those above.
     fn copy_book(&self, active: usize) {
         let source: *const Book = self.record.books[active].get();
         let target: *mut Book = self.record.books[1 - active].get();
         // SAFETY: we hold the lock (invariant 1), and both pointers are to whole books.
-        let high = unsafe { (*source).high.max((*target).high) } as usize;
-        let bytes = std::mem::offset_of!(Book, slots) + high.min(SLOTS) * size_of::<Slot>();
+        let high = unsafe { (*source).high } as usize;
+        let bytes = offset_of!(Book, slots) + high.min(SLOTS) * size_of::<Slot>();
         // SAFETY: as above; the two books are apart, and `bytes` is at most the size of one, of which the slots are the
-        // last part. Slots above the `high` of both are free in both.
+        // last part.
         unsafe { std::ptr::copy_nonoverlapping(source.cast::<u8>(), target.cast::<u8>(), bytes) };
     }
 
