@@ -1,1 +1,99 @@
-fn main() {}
+//! What the library adds to a latency tenant's launch: nanoseconds, and instructions by valgrind where it is installed.
+//!
+//! `cargo bench -p weft-shim` prints both and fails above 150 ns or 500 instructions. The driver does nothing, 50
+//! identities are launched in turn, and a daemon is there. Instructions are the difference between N and 2N launches, with
+//! and without the library; the clock is read with a system call there, because valgrind hides the kernel's quick way.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use support::{Daemon, library};
+
+const NANOSECONDS_MAX: f64 = 150.0;
+const INSTRUCTIONS_MAX: f64 = 500.0;
+
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn compile(&self, source: &str, out: &str, options: &[&str]) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches").join(source);
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-w"]).args(options).arg(source).arg("-o").arg(self.path(out)).arg("-ldl");
+        assert!(gcc.status().expect("gcc is needed").success());
+    }
+
+    fn command(&self, program: &str, shared: bool) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.folder.path()).env("WEFT_SOCKET", self.path("node.sock"));
+        if shared {
+            command.env("LD_PRELOAD", library());
+        }
+        command
+    }
+
+    /// Nanoseconds of one launch.
+    fn nanoseconds(&self, shared: bool) -> f64 {
+        let program = self.path("launch");
+        let output = self.command(program.to_str().unwrap(), shared).args(["200000", "15"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    }
+
+    /// Instructions of one launch; `None` without valgrind.
+    fn instructions(&self, shared: bool) -> Option<f64> {
+        let count = |launches: u32| -> Option<f64> {
+            let mut command = Command::new("valgrind");
+            command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", self.path("callgrind").display()));
+            command.env("LD_LIBRARY_PATH", self.folder.path()).env("WEFT_SOCKET", self.path("node.sock"));
+            if shared {
+                command.env("LD_PRELOAD", library());
+            }
+            let output = command.arg(self.path("launch")).arg(launches.to_string()).arg("1").output().ok()?;
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let line = text.lines().find(|line| line.contains("Collected"))?;
+            line.rsplit(' ').next()?.parse().ok()
+        };
+        Some((count(40_000)? - count(20_000)?) / 20_000.0)
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "a benchmark prints")]
+fn main() {
+    let bench = Bench { folder: tempfile::tempdir().unwrap() };
+    bench.compile("null.c", "libcuda.so.1", &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]);
+    bench.compile("launch.c", "launch", &[]);
+    let daemon = Daemon::start(&bench.path("node.sock"), |_| {});
+    let (without, with) = (bench.nanoseconds(false), bench.nanoseconds(true));
+    let page = daemon.pages()[0];
+    assert_eq!(page.launches, 15 * 200_000, "the daemon saw them");
+    let added = with - without;
+    println!("latency tenant: {added:.1} ns added to a launch ({without:.1} ns without, {with:.1} ns with)");
+    assert!(added <= NANOSECONDS_MAX, "at most {NANOSECONDS_MAX} ns");
+    match (bench.instructions(false), bench.instructions(true)) {
+        (Some(without), Some(with)) => {
+            let added = with - without;
+            println!(
+                "latency tenant: {added:.0} instructions added to a launch ({without:.0} without, {with:.0} with)"
+            );
+            assert!(added <= INSTRUCTIONS_MAX, "at most {INSTRUCTIONS_MAX} instructions");
+        }
+        _ => println!("SKIPPED: instructions (valgrind is not installed)"),
+    }
+    drop(daemon);
+    let daemon = Daemon::start(&bench.path("node.sock"), |control| {
+        control.class.store(2, Ordering::Relaxed);
+        control.depth_ns.store(u64::MAX, Ordering::Relaxed);
+    });
+    let with = bench.nanoseconds(true);
+    println!("best-effort tenant, gate open: {:.1} ns added to a launch", with - without);
+    drop(daemon);
+}

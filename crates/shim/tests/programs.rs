@@ -1,0 +1,165 @@
+//! Programs print under the library what they print without it, and the library sees what they really do.
+
+mod support;
+use shm::{NO_LIMIT, Tenant};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use support::{Daemon, Machine, library, run};
+
+/// Runs a program without and with the library and a daemon; it prints the same, and the pages say the truth.
+fn check(name: &str, arguments: &[&str]) -> Vec<Tenant> {
+    let machine = Machine::new();
+    let program = machine.compile(name);
+    let native = run(machine.native(&program).args(arguments).env("FAKECUDA_STATE", machine.path("native")));
+    assert_eq!(native.code, Some(0), "{name}: {}", native.stderr);
+    let daemon = Daemon::start(&machine.socket(), |_| {});
+    let shared = run(machine.shared(&program).args(arguments));
+    assert_eq!(shared.stdout, native.stdout, "{name}: {}", shared.stderr);
+    assert_eq!(shared.code, Some(0), "{name}: {}", shared.stderr);
+    let pages = daemon.pages();
+    let truth: Vec<_> = machine.truth().into_iter().map(|truth| truth.counters).collect();
+    let sum = |choose: fn(&Tenant) -> u64| pages.iter().map(choose).sum::<u64>();
+    assert_eq!(sum(|page| page.launches), truth.iter().map(|slot| slot.launches).sum::<u64>(), "{name}: launches");
+    let graphs = truth.iter().map(|slot| slot.graph_launches).sum::<u64>();
+    assert_eq!(sum(|page| page.graph_launches), graphs, "{name}: graphs");
+    let kernels = truth.iter().map(|slot| slot.graph_kernels).sum::<u64>();
+    assert_eq!(sum(|page| page.graph_kernels), kernels, "{name}: kernels in graphs");
+    assert!(daemon.hellos().iter().all(|name| name == "test"));
+    pages
+}
+
+#[test]
+fn hello() {
+    check("hello", &[]);
+}
+
+#[test]
+fn launches() {
+    let pages = check("launches", &["--count", "2000", "--us", "20"]);
+    let charged = pages[0].charged_ns;
+    assert!(pages[0].launches == 2000 && pages[0].syncs > 0 && charged > 0, "{pages:?}");
+    check("launches", &["--streams", "5"]);
+}
+
+#[test]
+fn threads() {
+    check("threads", &[]);
+}
+
+#[test]
+fn graphs() {
+    check("graphs", &[]);
+}
+
+#[test]
+fn forks() {
+    check("forks", &[]);
+}
+
+#[test]
+fn every_way_to_allocate_is_counted_and_given_back() {
+    let pages = check("allocations", &["16", "64"]);
+    assert_eq!(pages[0].used_bytes, 0, "{pages:?}");
+    assert!(pages[0].peak_bytes >= 64 << 20, "{pages:?}");
+    assert_eq!(pages[0].refused, 0);
+}
+
+#[test]
+fn no_way_to_allocate_goes_past_the_limit() {
+    let machine = Machine::new();
+    let program = machine.compile("allocations");
+    let limit = 100u64 << 20;
+    let daemon = Daemon::start(&machine.socket(), move |control| control.memory_limit.store(limit, Ordering::Relaxed));
+    let ran = run(machine.shared(&program).args(["60", "200"]));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let refused: Vec<_> = ran.stdout.lines().filter(|line| line.contains("200 MiB: ")).collect();
+    assert!(refused.len() >= 8 && refused.iter().all(|line| line.contains("MiB: 2")), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("NOT taken"), "{}", ran.stdout);
+    let pages = daemon.pages();
+    assert_eq!((pages[0].used_bytes, pages[0].refused), (0, refused.len() as u64), "{pages:?}");
+    assert!(machine.truth()[0].counters.peak_bytes <= limit);
+}
+
+#[test]
+fn wrong_frees_are_the_drivers_errors_and_count_for_nothing() {
+    let machine = Machine::new();
+    let program = machine.compile("frees");
+    let daemon = Daemon::start(&machine.socket(), |control| control.memory_limit.store(100 << 20, Ordering::Relaxed));
+    let ran = run(&mut machine.shared(&program));
+    let expected = "total 100 MiB, left 36 MiB, device 100 MiB\nunknown: error\nnull: 0\nunknown handle: error\n\
+                    huge: 2\nhalf a terabyte: 2\nagain: error\ntotal 100 MiB, left 100 MiB\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
+    let page = daemon.pages()[0];
+    assert_eq!((page.used_bytes, page.refused), (0, 2));
+}
+
+#[test]
+fn processes_of_one_tenant_share_its_limit() {
+    let machine = Machine::new();
+    let program = machine.compile("allocations");
+    let daemon = Daemon::start(&machine.socket(), |control| {
+        control.memory_limit.store(100 << 20, Ordering::Relaxed);
+        control.siblings.store(u64::MAX, Ordering::Relaxed);
+    });
+    let mut first = machine.shared(&program).args(["60", "--hold", "5"]).spawn().unwrap();
+    let began = std::time::Instant::now();
+    // The last round's memory is held; wait until the page shows it for a while.
+    let mut steady = 0;
+    while steady < 20 && began.elapsed().as_secs() < 4 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        steady = if daemon.pages().first().is_some_and(|page| page.used_bytes >= 60 << 20) { steady + 1 } else { 0 };
+    }
+    let second = run(machine.shared(&program).arg("60"));
+    assert!(second.stdout.contains("60 MiB: 2, nothing taken"), "{}", second.stdout);
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn a_latency_tenant_and_a_standard_one_are_charged_what_they_use() {
+    for class in [0, 1, 2] {
+        let machine = Machine::new();
+        let program = machine.compile("launches");
+        let daemon = Daemon::start(&machine.socket(), move |control| {
+            control.class.store(class, Ordering::Relaxed);
+            control.allowed_ns.store(NO_LIMIT, Ordering::Relaxed);
+        });
+        let ran = run(machine.shared(&program).args(["--count", "3000", "--us", "100"]));
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let page = daemon.pages()[0];
+        assert_eq!(page.launches, 3000);
+        let percent = page.charged_ns / 3_000_000;
+        // A single run that is synced once teaches a latency tenant's clock nothing in time.
+        let expected = if class == 0 { 1..=150 } else { 85..=115 };
+        assert!(expected.contains(&percent), "class {class}: charged {percent}% of what was used");
+    }
+}
+
+#[test]
+fn programs_without_cuda_do_not_notice() {
+    let machine = Machine::new();
+    let daemon = Daemon::start(&machine.socket(), |_| {});
+    for (program, arguments) in
+        [("ls", vec!["/"]), ("python3", vec!["-c", "import ctypes, json; print(ctypes.CDLL(None).getppid() > 0)"])]
+    {
+        let native = run(Command::new(program).args(&arguments));
+        let shared = run(Command::new(program).args(&arguments).env("LD_PRELOAD", library()));
+        assert_eq!((native.stdout, native.stderr, native.code), (shared.stdout, shared.stderr, shared.code));
+    }
+    assert!(daemon.hellos().is_empty());
+}
+
+#[test]
+fn the_library_can_be_switched_off_and_loaded_twice() {
+    let machine = Machine::new();
+    let program = machine.compile("launches");
+    let daemon = Daemon::start(&machine.socket(), |_| {});
+    let ran = run(machine.shared(&program).env("WEFT_DISABLE", "1"));
+    assert_eq!((ran.code, daemon.hellos().len()), (Some(0), 0), "{}", ran.stderr);
+    let copy = machine.path("libweft-copy.so");
+    std::fs::copy(library(), &copy).unwrap();
+    let both = format!("{}:{}", library().display(), copy.display());
+    let ran = run(machine.shared(&program).env("LD_PRELOAD", both));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(daemon.pages().iter().map(|page| page.launches).sum::<u64>(), 1000);
+}
