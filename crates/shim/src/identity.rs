@@ -157,7 +157,7 @@ impl Place {
     pub fn due(&self) -> bool {
         let launches = self.launches.load(Ordering::Relaxed);
         self.launches.store(launches.wrapping_add(1), Ordering::Relaxed);
-        launches < 4 || launches % 64 == 0
+        launches < 4 || launches.is_multiple_of(64)
     }
 
     /// Whether its duration was measured.

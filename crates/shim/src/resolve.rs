@@ -9,6 +9,8 @@
 //! linker lets that stand for `GLIBC_2.2.5` and `GLIBC_2.34` alike. The real one is looked up by version, which only the
 //! C library has.
 
+#![cfg_attr(test, allow(dead_code, reason = "what is exported is called from outside, and not by unit tests"))]
+
 use crate::boundary::Driver;
 use crate::real;
 use crate::settings::settings;

@@ -6,6 +6,8 @@
 //!
 //! In a process that uses several GPUs, groups are not told apart, and slices are left alone.
 
+#![cfg_attr(test, allow(dead_code, reason = "what is exported is called from outside, and not by unit tests"))]
+
 use crate::gpu::{self, Gpu};
 use crate::resolve;
 use std::ffi::{c_int, c_ulong, c_void};
@@ -119,8 +121,9 @@ fn notice(file: c_int, request: c_ulong, argument: *mut c_void) {
         48 => 40,
         _ => return,
     };
+    let status = argument.wrapping_byte_add(status_at).cast::<u32>();
     // SAFETY: the kernel has just read and written `bytes` bytes there, of which this is inside.
-    let status = unsafe { argument.byte_add(status_at).cast::<u32>().read_unaligned() };
+    let status = unsafe { status.read_unaligned() };
     // SAFETY: as above; both layouts begin so.
     let made = unsafe { argument.cast::<Allocate>().read_unaligned() };
     if status != 0 || made.class != CHANNEL_GROUP {
