@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 const RUN: usize = 64;
 /// A sync that took less did not wait for the GPU.
 const WAITED_NS: u64 = 4_000;
+/// All of it, in thousandths.
+pub const WHOLE: u64 = 1000;
 /// No place.
 const NONE: u32 = u32::MAX;
 
@@ -104,8 +106,9 @@ impl Clock {
     }
 
     /// The GPU has done everything: at `now`, seen by a sync that began at `began`, or before that if it did not wait.
-    /// `learn` says whether durations are taken from it, where they are not measured.
-    pub fn idle(&self, page: &TenantPage, table: &Table, began_ns: u64, now_ns: u64, learn: bool) {
+    /// `learn` says which part of the time was ours, in thousandths, where durations are to be taken from it and are not
+    /// measured.
+    pub fn idle(&self, page: &TenantPage, table: &Table, began_ns: u64, now_ns: u64, learn: Option<u64>) {
         let busy = page.busy_until_ns.load(Relaxed);
         let length = self.run_length.load(Relaxed);
         let since = self.run_since_ns.load(Relaxed);
@@ -114,12 +117,14 @@ impl Clock {
         if length > 0 && busy > since && (waited || busy > began_ns) {
             let done = if waited { now_ns } else { began_ns };
             let (actual, predicted) = (done.saturating_sub(since), busy - since);
+            let (learn, ours) = (learn.is_some(), learn.unwrap_or(0).min(WHOLE));
+            let actual = actual / WHOLE * ours + actual % WHOLE * ours / WHOLE;
             let run = &self.run[..length.min(RUN as u32) as usize];
             for (index, number) in run.iter().map(|number| number.load(Relaxed)).enumerate() {
                 let place = table.place(number);
                 let first = !run[..index].iter().any(|earlier| earlier.load(Relaxed) == number);
                 if learn && first && !place.measured() {
-                    place.correct(actual, predicted);
+                    place.correct(actual, predicted, ours < WHOLE);
                 }
             }
         }
@@ -175,7 +180,7 @@ mod tests {
         assert_eq!(page.busy_until_ns.load(Relaxed), 1_030_000);
         assert_eq!(page.charged_ns.load(Relaxed), 30_000);
         assert_eq!(page.burst_since_ns.load(Relaxed), 1_000_000);
-        clock.idle(page, &TABLE, 1_000_000, 1_040_000, true);
+        clock.idle(page, &TABLE, 1_000_000, 1_040_000, Some(WHOLE));
         assert_eq!(page.burst_since_ns.load(Relaxed), 0);
         assert_eq!(page.last_burst_ns.load(Relaxed), 40_000);
         assert_eq!(TABLE.place(number).duration_ns(), 10_000, "measured ones are not guessed");
@@ -190,7 +195,7 @@ mod tests {
             for _ in 0..10 {
                 clock.launch(page, &TABLE, number, 0, now);
             }
-            clock.idle(page, &TABLE, now, now + 10 * 40_000, true);
+            clock.idle(page, &TABLE, now, now + 10 * 40_000, Some(WHOLE));
             now += 1_000_000;
         }
         let learned = TABLE.place(number).duration_ns();
@@ -220,7 +225,7 @@ mod tests {
         assert!(clock.only(7) && !clock.only(8));
         clock.launch(page, &TABLE, number, 8, 1_000_000);
         assert!(!clock.only(7) && !clock.only(8));
-        clock.idle(page, &TABLE, 1_000_000, 2_000_000, true);
+        clock.idle(page, &TABLE, 1_000_000, 2_000_000, Some(WHOLE));
         assert!(clock.only(8));
     }
 

@@ -7,7 +7,7 @@
 //! | the daemon is dead (its heartbeat is older than 100 ms) | latency and standard: goes. Best-effort: goes, with half the depth; bursts of others still hold it. No quota. Memory limits hold on, from the page |
 //! | a new daemon is there | connects from a launch, at most every 100 ms and without waiting, and obeys it from then on |
 //! | the control page is rubbish | as without a daemon |
-//! | a more important tenant's page is rubbish, or the tenant is killed or stopped in a burst | its burst counts until 2 ms after its predicted end, and never holds one launch for longer than 20 ms |
+//! | a more important tenant's page is rubbish, or the tenant is killed or stopped in a burst | its burst counts until 2 ms after its predicted end, or 200 ms after it began to wait for the GPU, and never holds one launch for longer than 20 ms; a daemon clears its page before that |
 //! | the daemon holds the gate and dies | the gate is open 100 ms later |
 //! | nobody wakes a sleeper | it looks again after 1 ms |
 //! | the estimate of a kernel is wrong | too much or too little is let through until a sync or a sample corrects it |
@@ -17,7 +17,7 @@
 
 #![deny(unsafe_code)]
 
-use shm::{BURST_IDLE_NS, Class, Control, HEARTBEAT_MAX_NS, NO_LIMIT};
+use shm::{BURST_IDLE_NS, Class, Control, HEARTBEAT_MAX_NS, NO_LIMIT, SYNC_MAX_NS};
 
 /// Nobody sleeps longer than this without looking again.
 pub const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -54,6 +54,8 @@ pub struct Rival {
     pub busy_until_ns: u64,
     /// How long it is expected to launch nothing after that.
     pub gap_ns: u64,
+    /// Since when it has been waiting for its work; 0 while it is not.
+    pub syncing_since_ns: u64,
 }
 
 /// What a launch does.
@@ -72,6 +74,12 @@ pub enum Decision {
 #[inline]
 pub fn daemon_is_dead(heartbeat_ns: u64, now_ns: u64) -> bool {
     now_ns.saturating_sub(heartbeat_ns) > HEARTBEAT_MAX_NS || heartbeat_ns.saturating_sub(now_ns) > FUTURE_NS
+}
+
+/// Whether a process that says so is waiting for the GPU, which then has work of it.
+#[inline]
+pub fn is_syncing(since_ns: u64, now_ns: u64) -> bool {
+    since_ns != 0 && since_ns <= now_ns && now_ns - since_ns < SYNC_MAX_NS
 }
 
 /// Whether a launch may go.
@@ -106,6 +114,9 @@ fn hold(launch: &Launch, rival: &Rival) -> u64 {
     if rival.burst_since_ns == 0 || rival.busy_until_ns.saturating_sub(now) > BURST_MAX_NS {
         return 0;
     }
+    if is_syncing(rival.syncing_since_ns, now) {
+        return BURST_LOOK_NS;
+    }
     let gap_ends = rival.busy_until_ns.saturating_add(rival.gap_ns);
     if now >= gap_ends.saturating_add(BURST_IDLE_NS) {
         return 0;
@@ -132,7 +143,7 @@ mod tests {
 
     const NOW: u64 = 1_000_000_000_000;
     const LAUNCH: Launch = Launch { now_ns: NOW, duration_ns: 50_000, busy_until_ns: 0, charged_ns: 0, waited_ns: 0 };
-    const IDLE: Rival = Rival { burst_since_ns: 0, busy_until_ns: 0, gap_ns: 0 };
+    const IDLE: Rival = Rival { burst_since_ns: 0, busy_until_ns: 0, gap_ns: 0, syncing_since_ns: 0 };
 
     fn control(class: Class) -> Control {
         Control { class, heartbeat_ns: NOW - 1_000_000, ..Control::UNLIMITED }
@@ -141,7 +152,7 @@ mod tests {
     #[test]
     fn latency_tenants_wait_for_their_quota_alone() {
         let held = Control { held: true, above: !0, ..control(Class::Latency) };
-        let burst = Rival { burst_since_ns: 1, busy_until_ns: NOW + 1000, gap_ns: 0 };
+        let burst = Rival { burst_since_ns: 1, busy_until_ns: NOW + 1000, gap_ns: 0, syncing_since_ns: 0 };
         assert_eq!(decide(&LAUNCH, &held, [burst]), Go);
         let spent = Control { allowed_ns: 0, ..held };
         assert_eq!(decide(&LAUNCH, &spent, [IDLE]), Wait { at_most_ns: LOOK_AGAIN_NS });
@@ -173,7 +184,11 @@ mod tests {
     fn a_kernel_goes_into_a_gap_that_it_fits() {
         let live = control(Class::BestEffort);
         let check = |busy: u64, gap_ns: u64| {
-            decide(&LAUNCH, &live, [Rival { burst_since_ns: NOW - 1, busy_until_ns: busy, gap_ns }])
+            decide(
+                &LAUNCH,
+                &live,
+                [Rival { burst_since_ns: NOW - 1, busy_until_ns: busy, gap_ns, syncing_since_ns: 0 }],
+            )
         };
         assert_eq!(check(NOW + 7_000, 100_000), Wait { at_most_ns: 7_000 });
         assert_eq!(check(NOW - 7_000, 100_000), Go);
@@ -181,6 +196,10 @@ mod tests {
         assert_eq!(check(NOW - 60_000, 0), Wait { at_most_ns: BURST_LOOK_NS });
         assert_eq!(check(NOW - BURST_IDLE_NS, 0), Go, "it launched nothing for so long that it is idle or dead");
         assert_eq!(check(u64::MAX, u64::MAX), Go, "rubbish");
+        let late = Rival { burst_since_ns: 1, busy_until_ns: 1, gap_ns: 0, syncing_since_ns: NOW - 50_000_000 };
+        assert_eq!(decide(&LAUNCH, &live, [late]), Wait { at_most_ns: BURST_LOOK_NS }, "it waits for its work");
+        let stale = Rival { syncing_since_ns: NOW - SYNC_MAX_NS, ..late };
+        assert_eq!(decide(&LAUNCH, &live, [stale]), Go);
     }
 
     proptest! {
@@ -196,7 +215,7 @@ mod tests {
                 class: Class::from_word(class), held, heartbeat_ns: words[5], allowed_ns: words[6], depth_ns: words[7],
                 ..Control::UNLIMITED
             };
-            let rival = Rival { burst_since_ns: words[8], busy_until_ns: words[9], gap_ns: words[10] };
+            let rival = Rival { burst_since_ns: words[8], busy_until_ns: words[9], gap_ns: words[10], syncing_since_ns: words[11] };
             if let Wait { at_most_ns } = decide(&launch, &control, [rival]) {
                 prop_assert!(at_most_ns > 0 && at_most_ns <= LOOK_AGAIN_NS);
             }

@@ -12,8 +12,8 @@ use crate::ledger::Ledger;
 use crate::lock::Lock;
 use crate::sample::Samples;
 use crate::types::Device;
-use crate::{fork, real};
-use shm::{NO_LIMIT, PageWindow, STATE_LIVE};
+use crate::{fork, gate, real};
+use shm::{BURST_IDLE_NS, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -107,6 +107,25 @@ impl Gpu {
         let others = bits(others).filter(|slot| *slot != own as usize).map(|slot| window.slot(slot));
         let live = others.filter(|page| page.half(|page| &page.state) == STATE_LIVE);
         live.fold(self.used(), |sum, page| sum.saturating_add(page.word(|page| &page.used_bytes)))
+    }
+
+    /// The slices of other tenants that have work on the GPU, together; 0 when it is all ours.
+    pub(crate) fn others_slices_ns(&self, now_ns: u64) -> u64 {
+        let Some(window) = self.window() else { return 0 };
+        let own = window.own().slot.load(Ordering::Relaxed) as usize;
+        let others = (0..SLOTS).filter(|slot| *slot != own).map(|slot| window.slot(slot));
+        let busy = others.filter(|page| {
+            page.half(|page| &page.state) == STATE_LIVE
+                && page.word(|page| &page.burst_since_ns) != 0
+                && (page.word(|page| &page.busy_until_ns).saturating_add(BURST_IDLE_NS) > now_ns
+                    || gate::is_syncing(page.word(|page| &page.syncing_since_ns), now_ns))
+        });
+        busy.map(|page| slice_ns(page.half(|page| &page.slice_us))).fold(0, u64::saturating_add)
+    }
+
+    /// How long our work runs before others get the GPU.
+    pub(crate) fn slice_ns(&self) -> u64 {
+        slice_ns(self.window().map_or(0, |window| window.own().slice_us.load(Ordering::Relaxed)))
     }
 
     fn control<T>(&self, choose: impl Fn(&shm::Control) -> T) -> Option<T> {
@@ -231,6 +250,11 @@ pub(crate) fn forget_all() {
     LEDGER.force_open();
     // What is in it may be half written; what it refers to is the parent's.
     std::mem::forget(std::mem::replace(&mut *LEDGER.lock(), Ledger::new()));
+}
+
+/// A slice as pages say it; 0 is the driver's own, which was seen to be 2 ms.
+fn slice_ns(microseconds: u32) -> u64 {
+    if microseconds == 0 { 2_000_000 } else { u64::from(microseconds) * 1000 }
 }
 
 /// The numbers of the bits that are set.

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const PLACES: usize = 4096;
 /// Places that an identity may be in.
 const PROBES: usize = 8;
+/// Samples of which the least is believed.
+const ROUND: u32 = 8;
 /// What a kernel is thought to take before anything is known.
 pub const UNKNOWN_NS: u32 = 5_000;
 
@@ -24,8 +26,9 @@ pub struct Place {
     gap_ns: AtomicU32,
     /// Launches, as far as they matter for what to measure.
     launches: AtomicU32,
-    /// Measurements that went into the duration.
+    /// Measurements that went into the duration, and the least of this round of them.
     samples: AtomicU32,
+    least_ns: AtomicU32,
     /// Kernels in a graph.
     kernels: AtomicU32,
 }
@@ -110,6 +113,7 @@ impl Place {
         gap_ns: AtomicU32::new(0),
         launches: AtomicU32::new(0),
         samples: AtomicU32::new(0),
+        least_ns: AtomicU32::new(u32::MAX),
         kernels: AtomicU32::new(0),
     };
 
@@ -118,6 +122,7 @@ impl Place {
         match self.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 self.duration_ns.store(UNKNOWN_NS, Ordering::Relaxed);
+                self.least_ns.store(u32::MAX, Ordering::Relaxed);
                 for word in [&self.gap_ns, &self.launches, &self.samples, &self.kernels] {
                     word.store(0, Ordering::Relaxed);
                 }
@@ -149,15 +154,18 @@ impl Place {
         self.kernels.store(kernels, Ordering::Relaxed);
         self.duration_ns.store(UNKNOWN_NS.saturating_mul(kernels.max(1)), Ordering::Relaxed);
         self.samples.store(0, Ordering::Relaxed);
+        self.least_ns.store(u32::MAX, Ordering::Relaxed);
         self.launches.store(0, Ordering::Relaxed);
     }
 
-    /// Whether this launch is one to measure: the first few and then one of many.
+    /// Whether this launch is one to measure: the first few and then one of many, or of a few where a measurement costs
+    /// little beside it.
     #[inline]
     pub fn due(&self) -> bool {
         let launches = self.launches.load(Ordering::Relaxed);
         self.launches.store(launches.wrapping_add(1), Ordering::Relaxed);
-        launches < 4 || launches.is_multiple_of(64)
+        let every = if self.duration_ns() > 500_000 { 4 } else { 64 };
+        launches < 4 || launches.is_multiple_of(every)
     }
 
     /// Whether its duration was measured.
@@ -165,28 +173,43 @@ impl Place {
         self.samples.load(Ordering::Relaxed) > 0
     }
 
-    /// A duration that was measured. Others on the GPU can only make it longer, so the estimate falls at once and rises
-    /// slowly; the first is believed, because the guess before it was none.
+    /// A duration that was measured. Others on the GPU can only make it longer, so the least of the last few is believed:
+    /// the estimate falls at once, and rises when a whole round of samples says so.
     pub fn measure(&self, sample_ns: u64) {
         let sample = u32::try_from(sample_ns).unwrap_or(u32::MAX).max(1);
-        let known = self.duration_ns.load(Ordering::Relaxed);
-        let samples = self.samples.load(Ordering::Relaxed);
-        let next = match samples {
-            0 => sample,
-            _ if sample < known => known - (known - sample) / 2,
-            _ => known + (sample - known) / 16,
-        };
-        self.duration_ns.store(next.max(1), Ordering::Relaxed);
-        self.samples.store(samples.saturating_add(1), Ordering::Relaxed);
+        let samples = self.samples.load(Ordering::Relaxed).wrapping_add(1);
+        let least = self.least_ns.load(Ordering::Relaxed).min(sample);
+        if samples == 1 || sample < self.duration_ns.load(Ordering::Relaxed) {
+            self.duration_ns.store(sample, Ordering::Relaxed);
+        }
+        let round = samples.is_multiple_of(ROUND);
+        if round {
+            self.duration_ns.store(least, Ordering::Relaxed);
+        }
+        self.least_ns.store(if round { u32::MAX } else { least }, Ordering::Relaxed);
+        self.samples.store(samples.max(1), Ordering::Relaxed);
     }
 
-    /// A run of launches took `actual` where `predicted` was expected; this was one of them.
-    pub fn correct(&self, actual: u64, predicted: u64) {
+    /// A duration that was reckoned from a measurement with others in it: as often too long as too short.
+    pub fn reckon(&self, sample_ns: u64) {
+        if !self.measured() {
+            return self.measure(sample_ns);
+        }
+        let sample = i64::from(u32::try_from(sample_ns).unwrap_or(u32::MAX));
+        let known = i64::from(self.duration_ns.load(Ordering::Relaxed));
+        let next = known + (sample - known) / 4;
+        self.duration_ns.store(u32::try_from(next).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
+    }
+
+    /// A run of launches took `actual` where `predicted` was expected; this was one of them. While others use the GPU a
+    /// single run says little.
+    pub fn correct(&self, actual: u64, predicted: u64, others: bool) {
         let known = self.duration_ns();
         let target = (u128::from(known) * u128::from(actual) / u128::from(predicted.max(1))).min(u128::from(u32::MAX));
         // A single sync may be late for many reasons; four times is as much as it says.
         let target = (target as u64).clamp(known / 4, known.saturating_mul(4));
-        let next = if target < known { known - (known - target) / 2 } else { known + (target - known) / 4 };
+        let (down, up) = if others { (8, 8) } else { (2, 4) };
+        let next = if target < known { known - (known - target) / down } else { known + (target - known) / up };
         self.duration_ns.store(u32::try_from(next).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
     }
 
@@ -234,9 +257,13 @@ mod tests {
         let place = Place::EMPTY;
         place.measure(210_000);
         for round in 0..200 {
-            place.measure(if round % 3 == 0 { 100_000 } else { 200_000 });
+            place.measure(if round % 5 == 0 { 100_000 } else { 200_000 });
+            assert!(place.duration_ns() == 100_000 || round < 8, "{round}: {}", place.duration_ns());
         }
-        assert!((100_000..120_000).contains(&place.duration_ns()), "{}", place.duration_ns());
+        for _ in 0..16 {
+            place.measure(150_000);
+        }
+        assert_eq!(place.duration_ns(), 150_000, "it really takes longer now");
     }
 
     #[test]
@@ -244,11 +271,11 @@ mod tests {
         let place = Place::EMPTY;
         for _ in 0..60 {
             let predicted = place.duration_ns() * 10;
-            place.correct(120_000, predicted);
+            place.correct(120_000, predicted, false);
         }
         assert!((11_000..13_000).contains(&place.duration_ns()), "{}", place.duration_ns());
-        place.correct(u64::MAX, 0);
-        place.correct(0, u64::MAX);
+        place.correct(u64::MAX, 0, true);
+        place.correct(0, u64::MAX, false);
     }
 
     #[test]

@@ -3,6 +3,10 @@
 //! Two events cost the launching thread about 10 us, so this is for tenants that are not latency tenants, for the first
 //! launches of an identity and then one in 64, and never while anything is captured. Nothing is waited for: events are
 //! looked at when the program syncs, or when another launch is measured.
+//!
+//! For best-effort tenants they also say how far the GPU really is. The virtual clock does not know that others have the
+//! GPU; what is measured and late does, and the gate waits for it. So at least one launch is measured for every depth of
+//! work.
 
 #![deny(unsafe_code)]
 
@@ -16,6 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 const SLOTS: usize = 16;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: CuResult = 600;
+/// How much later than expected something may be done before it is late.
+const LATE_NS: u64 = 50_000;
+/// A lead that is longer than this, and than a quarter of what was measured, says more about the thread than the GPU.
+const LEAD_MAX_NS: u64 = 10_000;
 /// Empty launches between two events take about this long.
 const LEAST_NS: u64 = 500;
 
@@ -23,6 +31,8 @@ const LEAST_NS: u64 = 500;
 pub(crate) struct Samples {
     slots: [Slot; SLOTS],
     pending: AtomicU32,
+    /// What had been charged at the last measurement.
+    charged_ns: AtomicU64,
 }
 
 struct Slot {
@@ -36,6 +46,10 @@ struct Slot {
     number: AtomicU32,
     /// How long the GPU had nothing to do between the first event and the launch.
     lead_ns: AtomicU64,
+    /// The slices of others that had work on the GPU.
+    others_ns: AtomicU64,
+    /// When the virtual clock expects it to be done.
+    expected_ns: AtomicU64,
 }
 
 impl Samples {
@@ -49,9 +63,11 @@ impl Samples {
                 end: AtomicUsize::new(0),
                 number: AtomicU32::new(0),
                 lead_ns: AtomicU64::new(0),
+                others_ns: AtomicU64::new(0),
+                expected_ns: AtomicU64::new(0),
             }
         }; SLOTS];
-        Samples { slots, pending: AtomicU32::new(0) }
+        Samples { slots, pending: AtomicU32::new(0), charged_ns: AtomicU64::new(0) }
     }
 
     /// Forgets all events: their context is gone, or another process's.
@@ -64,6 +80,21 @@ impl Samples {
         self.pending.store(0, Ordering::Relaxed);
     }
 
+    /// Whether so much was charged since the last measurement that another is due, to know how far the GPU really is.
+    #[inline]
+    pub(crate) fn due(&self, charged_ns: u64, depth_ns: u64) -> bool {
+        charged_ns.wrapping_sub(self.charged_ns.load(Ordering::Relaxed)) >= depth_ns
+    }
+
+    /// Whether something is not done that should have been by now: others have the GPU, and the virtual clock is ahead.
+    pub(crate) fn late(&self, now_ns: u64) -> bool {
+        self.pending()
+            && self.slots.iter().any(|slot| {
+                slot.pending.load(Ordering::Acquire)
+                    && slot.expected_ns.load(Ordering::Relaxed).saturating_add(LATE_NS) < now_ns
+            })
+    }
+
     /// Whether there is anything to look at.
     #[inline]
     pub(crate) fn pending(&self) -> bool {
@@ -74,11 +105,17 @@ impl Samples {
 /// Launches between two events.
 #[cold]
 pub(crate) fn launch(gpu: &Gpu, number: u32, stream: Stream, idle: bool, call: impl FnOnce() -> CuResult) -> CuResult {
+    let (expected, charged) = gpu.window().map_or((0, 0), |window| {
+        let page = window.own();
+        (page.busy_until_ns.load(Ordering::Relaxed), page.charged_ns.load(Ordering::Relaxed))
+    });
+    gpu.samples.charged_ns.store(charged, Ordering::Relaxed);
     collect(gpu);
     let Some(slot) = begin(gpu, stream) else { return call() };
     let began = shm::now_ns();
     let result = call();
-    let lead = if idle { shm::now_ns() - began } else { 0 };
+    let now = shm::now_ns();
+    let lead = if idle { now - began } else { 0 };
     let recorded = result == SUCCESS && {
         let asking = capture::ask();
         asking.is_some() && real::cuEventRecord(Event(slot.end.load(Ordering::Relaxed)), stream) == SUCCESS
@@ -86,6 +123,8 @@ pub(crate) fn launch(gpu: &Gpu, number: u32, stream: Stream, idle: bool, call: i
     if recorded {
         slot.number.store(number, Ordering::Relaxed);
         slot.lead_ns.store(lead, Ordering::Relaxed);
+        slot.expected_ns.store(expected, Ordering::Relaxed);
+        slot.others_ns.store(gpu.others_slices_ns(now), Ordering::Relaxed);
         gpu.samples.pending.fetch_add(1, Ordering::Relaxed);
         slot.pending.store(true, Ordering::Release);
     } else {
@@ -140,13 +179,66 @@ pub(crate) fn collect(gpu: &Gpu) {
                 if real::cuEventElapsedTime(&mut milliseconds, Event(start), Event(end)) == SUCCESS {
                     let elapsed = (f64::from(milliseconds) * 1e6) as u64;
                     let lead = slot.lead_ns.load(Ordering::Relaxed);
-                    let duration = elapsed.saturating_sub(lead).max(elapsed / 8).max(LEAST_NS);
-                    IDENTITIES.place(slot.number.load(Ordering::Relaxed)).measure(duration);
+                    let others = slot.others_ns.load(Ordering::Relaxed).max(gpu.others_slices_ns(shm::now_ns()));
+                    let place = IDENTITIES.place(slot.number.load(Ordering::Relaxed));
+                    match duration(elapsed, lead, gpu.slice_ns(), others) {
+                        Some(duration) if others > 0 && elapsed > gpu.slice_ns() => place.reckon(duration),
+                        Some(duration) => place.measure(duration),
+                        None => {}
+                    }
                 }
             }
             _ => slot.context.store(0, Ordering::Relaxed),
         }
         gpu.samples.pending.fetch_sub(1, Ordering::Relaxed);
         slot.taken.store(false, Ordering::Release);
+    }
+}
+
+/// How long a kernel took that was done `elapsed` after an event, when the GPU had nothing to do for `lead` of that, and
+/// others with work had slices of `others` together between ours of `slice`. `None` when that cannot be told.
+fn duration(elapsed: u64, lead: u64, slice: u64, others: u64) -> Option<u64> {
+    if lead > LEAD_MAX_NS && lead > elapsed / 4 {
+        return None;
+    }
+    let elapsed = elapsed.saturating_sub(lead).max(elapsed / 4).max(LEAST_NS);
+    if others == 0 || elapsed <= slice {
+        return Some(elapsed);
+    }
+    // Between our slices, theirs: a kernel of length d is interrupted as often as there are ends of our slices in it.
+    let mut rounds = 0;
+    loop {
+        let left = elapsed.checked_sub(others.checked_mul(rounds)?)?;
+        if left / slice <= rounds {
+            return (rounds <= left.div_ceil(slice)).then_some(left.max(LEAST_NS));
+        }
+        rounds += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn slices_of_others_are_taken_out() {
+        assert_eq!(duration(100_000, 3_000, 2 * MS, 0), Some(97_000));
+        assert_eq!(duration(100_000, 60_000, 2 * MS, 0), None, "the thread did not run between event and launch");
+        assert_eq!(duration(MS, 0, 2 * MS, 2 * MS), Some(MS));
+        assert_eq!(duration(5 * MS, 0, 2 * MS, 2 * MS), Some(3 * MS));
+        assert_eq!(duration(7 * MS, 0, 2 * MS, 2 * MS), Some(3 * MS));
+        assert_eq!(duration(51 * MS + 25 * 2 * MS, 0, 2 * MS, 2 * MS), Some(51 * MS));
+        assert_eq!(duration(51 * MS, 0, 2 * MS, 0), Some(51 * MS));
+    }
+
+    #[test]
+    fn any_numbers_have_an_end() {
+        for (elapsed, slice, others) in
+            [(u64::MAX, 1000, 1), (u64::MAX / 2, 2 * MS, u64::MAX), (0, 1000, 7), (9, 1000, 0)]
+        {
+            let _ = duration(elapsed.min(1 << 45), 0, slice, others.max(1000));
+        }
     }
 }

@@ -136,6 +136,52 @@ fn a_latency_tenant_and_a_standard_one_are_charged_what_they_use() {
 }
 
 #[test]
+fn beside_a_busy_neighbour_what_is_charged_is_what_was_given() {
+    for (class, microseconds) in [(1, "100"), (2, "100"), (1, "3000"), (2, "3000"), (0, "100")] {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let daemon = Daemon::start(&machine.socket(), move |control| control.class.store(class, Ordering::Relaxed));
+        let start = || machine.shared(&program).args(["--seconds", "2", "--us", microseconds]).spawn().unwrap();
+        let mut children = [start(), start()];
+        for child in &mut children {
+            assert!(child.wait().unwrap().success());
+        }
+        let truth = machine.truth();
+        for page in daemon.pages() {
+            let given = truth.iter().find(|truth| truth.counters.pid == page.pid).unwrap().counters.given_ns;
+            let permille = page.charged_ns * 1000 / given;
+            // Kernels longer than a slice are never seen alone, and a latency tenant is never measured.
+            let slack = if class == 0 || microseconds == "3000" { 200 } else { 50 };
+            let close = (1000 - slack..=1000 + slack).contains(&permille);
+            assert!(close, "class {class}, {microseconds} us: {permille} of a thousand");
+        }
+    }
+}
+
+#[test]
+fn best_effort_work_stays_short_when_others_have_the_gpu() {
+    let machine = Machine::new();
+    let (busy, queue) = (machine.compile("closedloop"), machine.compile("launches"));
+    let daemon = Daemon::start(&machine.socket(), |control| control.class.store(2, Ordering::Relaxed));
+    let mut neighbour = machine.native(&busy).args(["--seconds", "3"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    // 0.5 s of work in one queue, without a sync, beside a neighbour that has half of the GPU.
+    let mut child = machine.shared(&queue).args(["--count", "5000", "--us", "100"]).spawn().unwrap();
+    let mut most = 0;
+    while child.try_wait().unwrap().is_none() {
+        let truth = machine.truth();
+        let page = daemon.pages();
+        let given = page.first().and_then(|page| truth.iter().find(|truth| truth.counters.pid == page.pid));
+        most = most.max(given.map_or(0, |truth| truth.counters.submitted_ns - truth.counters.given_ns));
+        std::thread::sleep(std::time::Duration::from_micros(500));
+    }
+    assert!(child.wait().unwrap().success());
+    neighbour.kill().unwrap();
+    neighbour.wait().unwrap();
+    assert!(most < 5_000_000, "{most} ns were outstanding");
+}
+
+#[test]
 fn programs_without_cuda_do_not_notice() {
     let machine = Machine::new();
     let daemon = Daemon::start(&machine.socket(), |_| {});

@@ -25,7 +25,7 @@ pub use map::{OwnPage, Page, SeenPage, page_in, read_only};
 pub use message::{DecodeError, Message, Name, message_version};
 pub use page::{
     BURST_IDLE_NS, ControlPage, DEPTH_NS, GATE_HELD, GATE_STEP, HEARTBEAT_MAX_NS, MAGIC, NO_LIMIT, PAGE_BYTES, SLOTS,
-    STATE_FREE, STATE_LIVE, TenantPage, VERSION,
+    STATE_FREE, STATE_LIVE, SYNC_MAX_NS, TenantPage, VERSION,
 };
 pub use segment::{Access, Segment};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};

@@ -42,6 +42,9 @@ pub const DEPTH_NS: u64 = 200_000;
 /// dead, or busy elsewhere.
 pub const BURST_IDLE_NS: u64 = 2_000_000;
 
+/// A wait for the GPU that began longer ago says nothing any more: its process may be stopped or dead.
+pub const SYNC_MAX_NS: u64 = 200_000_000;
+
 /// One process on one GPU, by itself. One cache line for each purpose: the clock's is written at every launch and read
 /// by others at theirs.
 #[derive(Debug)]
@@ -75,7 +78,10 @@ pub struct TenantPage {
     pub burst_since_ns: AtomicU64,
     /// What was outstanding after the last launch.
     pub outstanding_ns: AtomicU64,
-    reserved_clock: [AtomicU64; 4],
+    /// Since when the process has been waiting for all its work to be done; 0 while it is not. It is not done until then,
+    /// whatever the virtual clock says.
+    pub syncing_since_ns: AtomicU64,
+    reserved_clock: [AtomicU64; 3],
 
     /// Kernels launched one by one.
     pub launches: AtomicU64,
@@ -196,7 +202,7 @@ impl TenantPage {
         let launches = [&self.launches, &self.graph_launches, &self.graph_kernels, &self.syncs];
         let time = [&self.charged_ns, &self.waited_ns, &self.waits, &self.waiting_since_ns];
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
-        let memory = [&self.used_bytes, &self.peak_bytes, &self.refused];
+        let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
         for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory) {
             word.store(0, Ordering::Relaxed);
         }

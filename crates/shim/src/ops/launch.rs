@@ -6,7 +6,7 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::gate::{self, Decision, Launch, Rival};
+use crate::gate::{self, Decision, Launch, Rival, YIELD_MAX_NS};
 use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
@@ -17,6 +17,8 @@ use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+/// How often a measurement is looked at that is late.
+const LATE_LOOK_NS: u64 = 100_000;
 /// The kernel wakes sleepers up to this much late.
 const SLACK_NS: u64 = 60_000;
 
@@ -102,11 +104,16 @@ fn pass<const GRAPH: bool>(driver: &Driver<'_>, key: u64, stream: Stream) -> CuR
         if control.half(|page| &page.revision) != gpu.revision.load(Relaxed) {
             slice::apply(gpu);
         }
-        let latency = Class::from_word(control.half(|page| &page.class)) == Class::Latency;
+        let class = Class::from_word(control.half(|page| &page.class));
+        let latency = class == Class::Latency;
         if !latency || control.word(|page| &page.allowed_ns) != NO_LIMIT {
             now = hold(gpu, window, now, place.duration_ns());
         }
         measured = !latency && place.due();
+        if class == Class::BestEffort && !measured {
+            let depth = control.word(|page| &page.depth_ns);
+            measured = gpu.samples.due(window.own().charged_ns.load(Relaxed), depth);
+        }
     } else if gpu.link.due(now, false) {
         attach::again(gpu, now);
     }
@@ -131,6 +138,7 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
     let page = window.own();
     let mut now = began_ns;
     let mut waiting = false;
+    let mut late = false;
     // A control page that is none limits nothing.
     while let Some(control) = window.control().read() {
         let launch = Launch {
@@ -141,7 +149,15 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             waited_ns: now - began_ns,
         };
         let rivals = bits(control.above).filter_map(|slot| rival(window, slot));
-        let Decision::Wait { at_most_ns } = gate::decide(&launch, &control, rivals) else { break };
+        let mut decision = gate::decide(&launch, &control, rivals);
+        if decision == Decision::Go && control.class == Class::BestEffort && gpu.samples.late(now) {
+            sample::collect(gpu);
+            if gpu.samples.late(now) && launch.waited_ns < YIELD_MAX_NS && !capture::active() {
+                late = true;
+                decision = Decision::Wait { at_most_ns: LATE_LOOK_NS };
+            }
+        }
+        let Decision::Wait { at_most_ns } = decision else { break };
         if !waiting {
             waiting = true;
             page.waits.fetch_add(1, Relaxed);
@@ -162,6 +178,10 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             attach::again(gpu, now);
         }
     }
+    if late {
+        // The work behind what was late is as late.
+        page.busy_until_ns.store(page.busy_until_ns.load(Relaxed).max(now), Relaxed);
+    }
     if waiting {
         page.waiting_since_ns.store(0, Relaxed);
         page.waited_ns.fetch_add(now - began_ns, Relaxed);
@@ -178,5 +198,6 @@ fn rival(window: &PageWindow, slot: usize) -> Option<Rival> {
         burst_since_ns: page.word(|page| &page.burst_since_ns),
         busy_until_ns: page.word(|page| &page.busy_until_ns),
         gap_ns: page.word(|page| &page.gap_ns),
+        syncing_since_ns: page.word(|page| &page.syncing_since_ns),
     })
 }

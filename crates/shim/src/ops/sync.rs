@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
+use crate::clock::WHOLE;
 use crate::gpu::{self, Gpu, IDENTITIES};
 use crate::ops::capture;
 use crate::ops::launch::real_stream;
@@ -125,7 +126,14 @@ fn wait(driver: &Driver<'_>, which: impl FnOnce() -> Option<&'static Gpu>, all: 
     let began = now_ns();
     let sequence = gpu.clock.sequence();
     let all = all(gpu);
+    let syncing = gpu.window().filter(|_| all).map(|window| &window.own().syncing_since_ns);
+    if let Some(since) = syncing {
+        since.store(began, Relaxed);
+    }
     let result = driver.call();
+    if let Some(since) = syncing {
+        since.store(0, Relaxed);
+    }
     if let Some(window) = gpu.window()
         && result == SUCCESS
     {
@@ -158,5 +166,9 @@ fn done(gpu: &Gpu, began_ns: u64) {
     let class = Class::from_word(window.control().half(|page| &page.class));
     let now = now_ns();
     // Others measure; what their syncs say is as much about their neighbours as about them.
-    gpu.clock.idle(window.own(), &IDENTITIES, began_ns, now, class == Class::Latency);
+    let learn = (class == Class::Latency).then(|| {
+        let slice = gpu.slice_ns();
+        WHOLE * slice / slice.saturating_add(gpu.others_slices_ns(now))
+    });
+    gpu.clock.idle(window.own(), &IDENTITIES, began_ns, now, learn);
 }
