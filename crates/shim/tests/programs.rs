@@ -8,11 +8,16 @@ use support::{Daemon, Machine, library, run};
 
 /// Runs a program without and with the library and a daemon; it prints the same, and the pages say the truth.
 fn check(name: &str, arguments: &[&str]) -> Vec<Tenant> {
+    check_as(0, name, arguments);
+    check_as(2, name, arguments)
+}
+
+fn check_as(class: u32, name: &str, arguments: &[&str]) -> Vec<Tenant> {
     let machine = Machine::new();
     let program = machine.compile(name);
     let native = run(machine.native(&program).args(arguments).env("FAKECUDA_STATE", machine.path("native")));
     assert_eq!(native.code, Some(0), "{name}: {}", native.stderr);
-    let daemon = Daemon::start(&machine.socket(), |_| {});
+    let daemon = Daemon::start(&machine.socket(), move |control| control.class.store(class, Ordering::Relaxed));
     let shared = run(machine.shared(&program).args(arguments));
     assert_eq!(shared.stdout, native.stdout, "{name}: {}", shared.stderr);
     assert_eq!(shared.code, Some(0), "{name}: {}", shared.stderr);
