@@ -53,7 +53,7 @@ pub(crate) fn cuIpcOpenMemHandle(out: Out<u64>, handle: MemoryHandle, _flags: u3
     let piece = Piece { offset: handle.offset, bytes: handle.mapped as usize };
     let address = arena::map_file(file.as_raw_fd(), piece)?;
     let bytes = handle.bytes as usize;
-    let opened = Allocation { device, context, bytes, counted: 0, piece: None, kind: Kind::Opened };
+    let opened = Allocation { device, context, bytes, counted: 0, piece: None, kind: Kind::Opened, pool: 0 };
     process()?.allocations.insert(address, opened);
     out.set(address)
 }

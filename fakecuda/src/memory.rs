@@ -23,6 +23,8 @@ pub(crate) struct Allocation {
     /// Where it is in this process's file; `None` for another process's.
     pub(crate) piece: Option<Piece>,
     pub(crate) kind: Kind,
+    /// The pool that it came from, or zero.
+    pub(crate) pool: Handle,
 }
 
 /// What memory is for.
@@ -85,7 +87,9 @@ pub(crate) fn allocate_on(device: i32, bytes: usize, kind: Kind) -> Result<u64, 
     };
     let context = context::current().unwrap_or(0);
     let counted = bytes as u64;
-    process()?.allocations.insert(address, Allocation { device, context, bytes, counted, piece: Some(piece), kind });
+    process()?
+        .allocations
+        .insert(address, Allocation { device, context, bytes, counted, piece: Some(piece), kind, pool: 0 });
     Ok(address)
 }
 
@@ -96,7 +100,14 @@ pub(crate) fn uncounted(bytes: usize) -> Result<u64, Code> {
 
 /// Frees memory that begins at an address.
 pub(crate) fn free(address: u64) -> Status {
-    let freed = process()?.allocations.remove(&address).ok_or(Code::INVALID_VALUE)?;
+    let freed = {
+        let mut process = process()?;
+        let freed = process.allocations.remove(&address).ok_or(Code::INVALID_VALUE)?;
+        if let Ok(pool) = process.pools.get_mut(freed.pool) {
+            pool.used_bytes -= freed.counted;
+        }
+        freed
+    };
     release(address, freed)
 }
 

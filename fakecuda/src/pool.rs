@@ -14,7 +14,7 @@ use crate::stream;
 pub(crate) struct Pool {
     device: i32,
     threshold: u64,
-    used_bytes: u64,
+    pub(crate) used_bytes: u64,
     peak_bytes: u64,
 }
 
@@ -61,6 +61,9 @@ fn allocate(out: Out<u64>, bytes: usize, pool: Handle, stream: Handle) -> Status
     };
     let address = memory::allocate_on(device, bytes, Kind::Device)?;
     let mut process = process()?;
+    if let Some(made) = process.allocations.get_mut(&address) {
+        made.pool = pool;
+    }
     let pool = process.pools.get_mut(pool)?;
     pool.used_bytes += bytes as u64;
     pool.peak_bytes = pool.peak_bytes.max(pool.used_bytes);
@@ -85,12 +88,6 @@ pub(crate) fn cuMemFreeAsync(address: u64, stream: Handle) -> Status {
         let mut process = process()?;
         let stream = stream::resolve(&mut process, stream)?;
         capture::of_stream(&mut process, stream)?;
-        let found = process.allocations.get(&address).ok_or(Code::INVALID_VALUE)?;
-        let (device, bytes) = (found.device, found.bytes as u64);
-        let pool = process.default_pools[device as usize];
-        if let Ok(pool) = process.pools.get_mut(pool) {
-            pool.used_bytes = pool.used_bytes.saturating_sub(bytes);
-        }
     }
     memory::free(address)
 }

@@ -1,5 +1,6 @@
 /* Allocates the sizes on the command line (in MiB) by every path there is, prints what came, and frees it again.
- * --hold SECONDS keeps the last round's memory that long before the end. */
+ * --hold SECONDS keeps the last round's memory that long before the end. --managed 0 leaves managed memory out: more of
+ * it than a real card has free can hang the card. */
 #include "cuda.h"
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ USE(cuMemGetInfo, size_t *, size_t *)
 
 static const CUmemAllocationProp properties = {.type = 1, .location = {1, 0}};
 static size_t before;
+static int managed;
 
 static size_t free_memory(void) {
     size_t left, total;
@@ -72,10 +74,11 @@ static void everything(size_t megabytes) {
     if (!result) CHECK(CALL(cuMemFree)(memory));
     say("pitch", megabytes, result = CALL(cuMemAllocPitch)(&memory, &pitch, 4096, bytes / 4096, 4));
     if (!result) CHECK(CALL(cuMemFree)(memory));
-    result = CALL(cuMemAllocManaged)(&memory, bytes, 1);
-    /* Managed memory may be anywhere until it is touched. */
-    printf("managed %zu MiB: %d\n", megabytes, result);
-    if (!result) CHECK(CALL(cuMemFree)(memory));
+    if (managed) {
+        /* It may be anywhere until it is touched. */
+        printf("managed %zu MiB: %d\n", megabytes, result = CALL(cuMemAllocManaged)(&memory, bytes, 1));
+        if (!result) CHECK(CALL(cuMemFree)(memory));
+    }
     say("async", megabytes, result = CALL(cuMemAllocAsync)(&memory, bytes, NULL));
     if (!result) CHECK(CALL(cuMemFreeAsync)(memory, NULL));
     CHECK(CALL(cuCtxSynchronize)());
@@ -108,9 +111,10 @@ static void everything(size_t megabytes) {
 int main(int count, char **arguments) {
     double hold = option(count, arguments, "--hold", 0);
     size_t last = 0;
+    managed = option(count, arguments, "--managed", 1);
     cuda_start();
     for (int i = 1; i < count; i++) {
-        if (!strcmp(arguments[i], "--hold")) {
+        if (!strncmp(arguments[i], "--", 2)) {
             i++;
             continue;
         }

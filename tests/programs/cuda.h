@@ -144,25 +144,31 @@ static inline void cuda_start(void) {
     CHECK(CALL(cuCtxSetCurrent)(context));
 }
 
-/* A kernel that runs for so many microseconds. Where there is a real GPU it comes from a file of PTX that
- * WEFT_TEST_PTX names; the stand-in reads the duration from the name. */
+/* A kernel that runs for so many microseconds: on a GPU because it watches the clock that long, on the stand-in because its
+ * name says so. */
 static inline CUfunction cuda_kernel(unsigned microseconds) {
-    static CUmodule module;
-    if (!module) {
-        static char image[65536] = ".version 7.0\n.target sm_70\n.address_size 64\n";
-        const char *path = getenv("WEFT_TEST_PTX");
-        FILE *file = path ? fopen(path, "r") : NULL;
-        if (file) {
-            image[fread(image, 1, sizeof image - 1, file)] = 0;
-            fclose(file);
-        }
-        CHECK(CALL(cuModuleLoadData)(&module, image));
-    }
-    char name[64];
+    static __thread unsigned known_microseconds;
+    static __thread CUfunction known;
+    if (known && known_microseconds == microseconds) return known;
+    char name[64], image[1024];
+    CUmodule module;
     snprintf(name, sizeof name, "busy_%uus", microseconds);
-    CUfunction function;
-    CHECK(CALL(cuModuleGetFunction)(&function, module, name));
-    return function;
+    snprintf(image, sizeof image,
+             ".version 7.0\n.target sm_70\n.address_size 64\n"
+             ".visible .entry %s() {\n"
+             "  .reg .u64 %%start, %%now;\n  .reg .pred %%more;\n"
+             "  mov.u64 %%start, %%globaltimer;\n"
+             "again:\n"
+             "  mov.u64 %%now, %%globaltimer;\n"
+             "  sub.u64 %%now, %%now, %%start;\n"
+             "  setp.lt.u64 %%more, %%now, %llu;\n"
+             "  @%%more bra again;\n"
+             "  ret;\n}\n",
+             name, microseconds * 1000ull);
+    CHECK(CALL(cuModuleLoadData)(&module, image));
+    CHECK(CALL(cuModuleGetFunction)(&known, module, name));
+    known_microseconds = microseconds;
+    return known;
 }
 
 static inline void cuda_launch(CUfunction function, CUstream stream) {
