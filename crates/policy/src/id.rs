@@ -36,6 +36,10 @@ id!(
     /// A queue. Lane `m` is model `m`'s own; a policy that routes requests to GPUs opens more of them.
     LaneId
 );
+id!(
+    /// A program that shares a GPU with others.
+    TenantId
+);
 
 /// A request, unique for as long as the driver lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

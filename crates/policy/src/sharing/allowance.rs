@@ -1,0 +1,81 @@
+//! What one tenant may still use: a bucket that fills at the rate it was given.
+//!
+//! 1. The bucket holds a few milliseconds of its rate, so that what was not used in time is gone and a tenant that
+//!    slept cannot shut the others out when it wakes.
+//! 2. What was used beyond the bucket is a debt, and is paid off before the next launch, however many ticks that
+//!    takes: a kernel ten times as long as a tick costs what it took, no more and no less.
+//! 3. Over any window, no more than the limit and one kernel, whatever the bucket says.
+//! 4. A debt is forgotten beyond [`DEBT_MAX`] of waiting, so that one wrong reading stops nobody for good.
+
+use super::window::{WINDOW, Window};
+use super::{TICK, WHOLE};
+use crate::{Span, Time};
+
+/// A bucket holds what its rate brings in this long.
+const CREDIT: Span = TICK.scale(2, 1);
+/// Nobody waits longer than this for what it used.
+const DEBT_MAX: Span = Span::from_secs(10);
+
+/// One tenant's bucket and the counters that it is kept by.
+#[derive(Clone, Debug)]
+pub(super) struct Allowance {
+    pub(super) charged: Window,
+    pub(super) wanted: Window,
+    /// Nanoseconds that may be used; negative: owed.
+    bucket: i64,
+}
+
+impl Allowance {
+    pub(super) fn new(now: Time, charged: Span, wanted: Span) -> Allowance {
+        Allowance { charged: Window::new(now, charged), wanted: Window::new(now, wanted), bucket: 0 }
+    }
+
+    /// Takes a reading of the counters and takes what was used out of the bucket.
+    pub(super) fn read(&mut self, now: Time, charged: Span, wanted: Span) {
+        let (_, before) = self.charged.last();
+        if charged < before || wanted < self.wanted.last().1 {
+            *self = Allowance::new(now, charged, wanted);
+            return;
+        }
+        self.bucket = self.bucket.saturating_sub_unsigned((charged - before).nanos());
+        self.charged.read(now, charged);
+        self.wanted.read(now, wanted);
+    }
+
+    /// What it used over the window, in thousandths.
+    pub(super) fn used(&self) -> u32 {
+        self.charged.rate(WINDOW).unwrap_or(0)
+    }
+
+    /// What it could use: all, when it is new; what it wanted lately or over the window, whichever is more.
+    pub(super) fn demand(&self) -> u32 {
+        let lately = self.wanted.rate(TICK.scale(2, 1)).unwrap_or(WHOLE);
+        lately.max(self.wanted.rate(WINDOW).unwrap_or(WHOLE)).min(WHOLE)
+    }
+
+    /// Whether it had more to use than it did: the GPU, not its share, is what it waits for.
+    pub(super) fn is_full(&self, rate: u32) -> bool {
+        self.bucket >= credit(rate)
+    }
+
+    /// Fills the bucket at `rate` for the time that `passed`, and says what the charge may grow to.
+    pub(super) fn grant(&mut self, passed: Span, rate: u32, limit: u32) -> Span {
+        let (_, charged) = self.charged.last();
+        if rate >= WHOLE {
+            self.bucket = credit(WHOLE);
+            return Span::MAX;
+        }
+        let whole = u64::from(WHOLE);
+        // At no rate at all a debt would last for ever.
+        let owed_max = DEBT_MAX.scale(u64::from(rate.max(1)), whole).nanos() as i64;
+        let income = passed.scale(u64::from(rate), whole).nanos() as i64;
+        self.bucket = (self.bucket.max(-owed_max) + income).min(credit(rate));
+        let (_, at_start) = self.charged.before(WINDOW);
+        let limited = at_start + WINDOW.scale(u64::from(limit), whole);
+        Span::from_nanos(charged.nanos().saturating_add_signed(self.bucket)).min(limited)
+    }
+}
+
+fn credit(rate: u32) -> i64 {
+    CREDIT.scale(u64::from(rate), u64::from(WHOLE)).nanos() as i64
+}

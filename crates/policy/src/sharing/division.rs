@@ -1,0 +1,138 @@
+//! Who gets how much of a GPU: requests first, then what is left by importance and, among equals, fairly.
+//!
+//! 1. Nobody is given more than its limit.
+//! 2. Whoever wants its request has it, as long as the requests of the more important leave room.
+//! 3. What nobody guaranteed goes to whoever wants it, the most important first, in equal parts among equals.
+//! 4. What nobody wants is everybody's headroom, up to the limit: a tenant that starts to want more is not held back
+//!    until the next division.
+//!
+//! Best-effort tenants give way launch by launch, so theirs is all that the others did not *use*. The others give way
+//! to each other only through this division, so theirs is what the others do not *want*.
+
+use super::{Class, WHOLE};
+
+/// What a tenant may have, and what it could use. All in thousandths of the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its class.
+    pub class: Class,
+    /// Class and priority; less is more important.
+    pub rank: u32,
+    /// Guaranteed.
+    pub request: u32,
+    /// Never exceeded.
+    pub limit: u32,
+    /// The part of the time in which it had work or waited to launch some.
+    pub demand: u32,
+    /// What it used.
+    pub used: u32,
+}
+
+impl Claim {
+    fn wants(&self) -> u32 {
+        self.demand.min(self.limit)
+    }
+}
+
+/// The most that each tenant may use, in the order of the claims, when `capacity` can be used in all.
+pub fn divide(capacity: u32, claims: &[Claim]) -> Vec<u32> {
+    let mut given = vec![0; claims.len()];
+    let mut order: Vec<usize> = (0..claims.len()).collect();
+    order.sort_by_key(|index| claims[*index].rank);
+    let ranks: Vec<&[usize]> = order.chunk_by(|one, other| claims[*one].rank == claims[*other].rank).collect();
+    let mut left = capacity;
+    for equals in &ranks {
+        let asked: u32 = equals.iter().map(|index| claims[*index].request.min(claims[*index].wants())).sum();
+        for &index in *equals {
+            let guaranteed = claims[index].request.min(claims[index].wants());
+            // Equals that ask for more than there is get parts of it in proportion.
+            given[index] = if asked <= left { guaranteed } else { guaranteed * left / asked };
+        }
+        left -= asked.min(left);
+    }
+    let gives_way = |index: usize| claims[index].class == Class::BestEffort;
+    let (firm, yielding): (Vec<&[usize]>, Vec<&[usize]>) = ranks.iter().partition(|equals| !gives_way(equals[0]));
+    fill(&mut left, &firm, claims, &mut given);
+    if !yielding.is_empty() {
+        let used: u32 = firm.concat().iter().map(|index| claims[*index].used).sum();
+        let guaranteed: u32 = yielding.concat().iter().map(|index| given[*index]).sum();
+        let mut rest = WHOLE.saturating_sub(used + guaranteed);
+        fill(&mut rest, &yielding, claims, &mut given);
+    }
+    given
+}
+
+/// Gives out what is left, rank after rank, and then all of what nobody wanted to everybody.
+fn fill(left: &mut u32, ranks: &[&[usize]], claims: &[Claim], given: &mut [u32]) {
+    for equals in ranks {
+        let mut hungry: Vec<usize> = equals.to_vec();
+        // Who wants the least more goes first, so that what it leaves is the others'.
+        hungry.sort_by_key(|index| claims[*index].wants().saturating_sub(given[*index]));
+        for (place, &index) in hungry.iter().enumerate() {
+            let part = *left / (hungry.len() - place) as u32;
+            let more = claims[index].wants().saturating_sub(given[index]).min(part);
+            given[index] += more;
+            *left -= more;
+        }
+    }
+    for &index in ranks.concat().iter() {
+        given[index] = (given[index] + *left).min(claims[index].limit).max(given[index]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `class priority request limit demand used`, one tenant a line, and what each is given.
+    #[track_caller]
+    fn check(capacity: u32, claims: &str, expected: &[u32]) {
+        let claim = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |index: usize| words[index].parse().expect("a number");
+            let class = match words[0] {
+                "latency" => Class::Latency,
+                "standard" => Class::Standard,
+                _ => Class::BestEffort,
+            };
+            Claim {
+                class,
+                rank: class as u32 * 16 + number(1),
+                request: number(2),
+                limit: number(3),
+                demand: number(4),
+                used: number(5),
+            }
+        };
+        let claims: Vec<Claim> = claims.lines().map(str::trim).filter(|line| !line.is_empty()).map(claim).collect();
+        assert_eq!(divide(capacity, &claims), expected);
+    }
+
+    #[test]
+    fn a_request_is_taken_from_the_neighbour() {
+        check(1000, "standard 5 300 300 1000 300\n standard 5 0 1000 1000 700", &[300, 700]);
+        check(1000, "standard 5 900 900 1000 500\n standard 5 0 1000 1000 500", &[900, 100]);
+        check(970, "standard 5 900 900 1000 870\n standard 5 0 1000 1000 100", &[900, 70]);
+    }
+
+    #[test]
+    fn what_one_does_not_want_is_the_others() {
+        check(1000, "standard 5 900 900 200 200\n standard 5 0 1000 1000 800", &[200, 800]);
+        check(1000, "standard 5 900 900 0 0\n standard 5 0 1000 300 300", &[700, 1000]);
+    }
+
+    #[test]
+    fn equals_share_fairly_and_the_more_important_come_first() {
+        let three = "standard 5 0 1000 1000 0\n standard 5 0 1000 1000 0\n standard 5 0 200 1000 0";
+        check(1000, three, &[400, 400, 200]);
+        check(1000, "standard 2 0 1000 600 0\n standard 3 0 1000 1000 0", &[600, 400]);
+        check(1000, "standard 3 600 1000 1000 0\n standard 3 600 1000 1000 0", &[500, 500]);
+        check(1000, "standard 3 600 1000 1000 0\n latency 3 600 1000 1000 0", &[400, 600]);
+    }
+
+    #[test]
+    fn best_effort_has_what_is_not_used() {
+        check(1000, "latency 0 0 1000 900 400\n best-effort 5 0 1000 1000 600", &[1000, 600]);
+        check(1000, "latency 0 500 1000 900 400\n best-effort 5 0 300 1000 600", &[1000, 300]);
+    }
+}

@@ -1,0 +1,182 @@
+//! The slow plane: all tenants of one GPU in, actions out.
+//!
+//! There is one verb. A tenant that is in the view and was not there has come; one that was and is not has gone; a
+//! share, class or limit that differs was changed. So whatever the driver learns, it says by calling [`Sharing::look`]
+//! with the view as it is, at the next tick or at once.
+//!
+//! 1. Every tenant has had an allowance, a memory limit and, when best-effort, a gate and a depth by the end of the
+//!    first look that it was in.
+//! 2. Apart from allowances, which grow, an action is only given when it changes something.
+//! 3. What one tenant's counters say moves another's allowance only through the division of shares; garbage in them
+//!    is worth no more than wanting everything.
+
+use super::allowance::Allowance;
+use super::depth::Depth;
+use super::{Action, Claim, Class, Gate, GpuView, TenantView, WHOLE, divide};
+use crate::{Span, TenantId, Time};
+use std::collections::BTreeMap;
+
+/// How often the driver looks when nothing happens.
+pub const TICK: Span = Span::from_millis(2);
+/// Capacity is never thought to be less: what is lost to switching between tenants is little.
+const CAPACITY_LEAST: u32 = 800;
+/// A tenant that has this much less than it could use is short, in thousandths.
+const SHORT: u32 = 5;
+/// Capacity is tried again, by one thousandth, after this many looks without anybody short.
+const PATIENCE: u32 = 8;
+/// One tenant is evicted at a time, and then there is time to see what that gave.
+const EVICT_EVERY: Span = Span::from_secs(1);
+
+/// What was last said to a tenant.
+#[derive(Clone, Debug)]
+struct Tenant {
+    allowance: Allowance,
+    rate: u32,
+    allowed: Option<Span>,
+    gate: Option<Gate>,
+    depth: Option<Span>,
+    memory: Option<u64>,
+}
+
+/// The state of one GPU's sharing.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    tenants: BTreeMap<TenantId, Tenant>,
+    depth: Depth,
+    /// What tenants can use in all, in thousandths: switching between them costs some.
+    capacity: u32,
+    patience: u32,
+    looked: Time,
+    evicted: Option<Time>,
+}
+
+impl Default for Sharing {
+    fn default() -> Sharing {
+        Sharing {
+            tenants: BTreeMap::new(),
+            depth: Depth::new(),
+            capacity: WHOLE,
+            patience: PATIENCE,
+            looked: Time::ZERO,
+            evicted: None,
+        }
+    }
+}
+
+impl Sharing {
+    /// Looks at everybody and says what to do.
+    pub fn look(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
+        let passed = now - self.looked;
+        self.looked = now;
+        self.tenants.retain(|id, _| view.tenants.iter().any(|tenant| tenant.id == *id));
+        for tenant in &view.tenants {
+            self.tenants
+                .entry(tenant.id)
+                .and_modify(|known| known.allowance.read(now, tenant.charged, tenant.wanted))
+                .or_insert_with(|| Tenant::new(now, tenant));
+        }
+        self.share(passed, view, out);
+        self.gates(view, out);
+        self.memory(now, view, out);
+    }
+
+    /// When to look next, if nothing happens before.
+    pub fn next_look(&self) -> Time {
+        self.looked + TICK
+    }
+
+    /// The share that a tenant may use at present, in thousandths.
+    pub fn share_of(&self, tenant: TenantId) -> Option<u32> {
+        self.tenants.get(&tenant).map(|tenant| tenant.rate)
+    }
+
+    fn share(&mut self, passed: Span, view: &GpuView, out: &mut Vec<Action>) {
+        let claim = |tenant: &TenantView| {
+            let known = &self.tenants[&tenant.id].allowance;
+            let (request, limit) = (tenant.request.min(WHOLE), tenant.limit.min(WHOLE));
+            let (demand, used) = (known.demand(), known.used());
+            Claim { class: tenant.class, rank: tenant.rank(), request: request.min(limit), limit, demand, used }
+        };
+        let claims: Vec<Claim> = view.tenants.iter().map(claim).collect();
+        self.learn_capacity(view, &claims);
+        let rates = divide(self.capacity, &claims);
+        for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
+            let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
+            // The guarantee stands whether or not it was wanted lately.
+            known.rate = rate.max(claim.request);
+            let alone = view.tenants.len() == 1 && claim.limit == WHOLE;
+            let allowed = known.allowance.grant(passed, if alone { WHOLE } else { known.rate }, claim.limit);
+            if known.allowed != Some(allowed) {
+                known.allowed = Some(allowed);
+                out.push(Action::SetAllowance { tenant: tenant.id, allowed });
+            }
+        }
+    }
+
+    /// Somebody who lacks a part of its request and yet has an allowance left over lacks GPU: there is less of it
+    /// than was given out.
+    fn learn_capacity(&mut self, view: &GpuView, claims: &[Claim]) {
+        let short = view.tenants.iter().zip(claims).any(|(tenant, claim)| {
+            let known = &self.tenants[&tenant.id];
+            claim.used + SHORT < claim.request.min(claim.demand) && known.allowance.is_full(known.rate)
+        });
+        let used: u32 = claims.iter().map(|claim| claim.used).sum();
+        if short && claims.len() > 1 {
+            let over = self.capacity.saturating_sub(used);
+            self.capacity = (self.capacity - over.div_ceil(32).min(self.capacity)).max(CAPACITY_LEAST);
+            self.patience = PATIENCE;
+        } else if self.patience == 0 {
+            self.capacity = (self.capacity + 1).min(WHOLE);
+            self.patience = PATIENCE;
+        } else {
+            self.patience -= 1;
+        }
+    }
+
+    fn gates(&mut self, view: &GpuView, out: &mut Vec<Action>) {
+        self.depth.look(view.tenants.iter().filter(|tenant| tenant.class == Class::Latency));
+        for tenant in &view.tenants {
+            let best_effort = tenant.class == Class::BestEffort;
+            let gate = if best_effort { self.depth.gate() } else { Gate::Open };
+            let depth = if best_effort { self.depth.depth() } else { Span::MAX };
+            let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
+            if known.gate.replace(gate) != Some(gate) {
+                out.push(Action::SetGate { tenant: tenant.id, gate });
+            }
+            if known.depth.replace(depth) != Some(depth) {
+                out.push(Action::SetDepth { tenant: tenant.id, depth });
+            }
+        }
+    }
+
+    fn memory(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
+        for tenant in &view.tenants {
+            let bytes = tenant.memory_limit.unwrap_or(u64::MAX).min(view.memory_total);
+            let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
+            if known.memory.replace(bytes) != Some(bytes) {
+                out.push(Action::SetMemoryLimit { tenant: tenant.id, bytes });
+            }
+        }
+        if self.evicted.is_some_and(|at| now < at + EVICT_EVERY) {
+            return;
+        }
+        let refused = view.tenants.iter().filter(|tenant| tenant.memory_refused);
+        let Some(refused) = refused.map(TenantView::rank).min() else { return };
+        let held = |tenant: &&TenantView| {
+            tenant.class == Class::BestEffort && tenant.rank() > refused && tenant.memory_used > 0
+        };
+        // The least important, and of those the one that gives back the most.
+        let victim = view.tenants.iter().filter(held).max_by_key(|tenant| (tenant.rank(), tenant.memory_used));
+        if let Some(victim) = victim {
+            self.evicted = Some(now);
+            out.push(Action::Evict { tenant: victim.id });
+        }
+    }
+}
+
+impl Tenant {
+    fn new(now: Time, tenant: &TenantView) -> Tenant {
+        let allowance = Allowance::new(now, tenant.charged, tenant.wanted);
+        Tenant { allowance, rate: 0, allowed: None, gate: None, depth: None, memory: None }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the slow plane sees of a GPU and what it can do: its inputs and powers, as plain data.
+
+use super::WHOLE;
+use crate::{Span, TenantId};
+
+/// What a tenant was promised. Ordered: the more important class is the lesser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Keeps the latency it has alone.
+    Latency,
+    /// Shares what is guaranteed to it.
+    Standard,
+    /// Gets the rest, launch by launch.
+    BestEffort,
+}
+
+/// One tenant, as its page and its registration say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantView {
+    /// Its name.
+    pub id: TenantId,
+    /// What it was promised.
+    pub class: Class,
+    /// 0, the most important, to 9.
+    pub priority: u8,
+    /// Guaranteed when it wants it, in thousandths of the GPU.
+    pub request: u32,
+    /// Never exceeded, in thousandths of the GPU.
+    pub limit: u32,
+    /// GPU time x share of the SMs that it used so far. Less than at the last look: it started over.
+    pub charged: Span,
+    /// Time so far in which it had work on the GPU or waited to launch some.
+    pub wanted: Span,
+    /// How long its last burst took, from the first launch to the end of the sync; zero before the first.
+    pub burst: Span,
+    /// How long such a burst takes alone; zero when that is not known.
+    pub burst_alone: Span,
+    /// Bursts that it has finished.
+    pub bursts: u64,
+    /// Bytes it may allocate; `None`: as many as there are.
+    pub memory_limit: Option<u64>,
+    /// Bytes it has allocated.
+    pub memory_used: u64,
+    /// It was refused memory since the last look although it was within its limit.
+    pub memory_refused: bool,
+}
+
+impl TenantView {
+    /// A tenant that has done nothing yet, of the standard class and without a share of its own.
+    pub fn new(id: TenantId) -> TenantView {
+        TenantView {
+            id,
+            class: Class::Standard,
+            priority: 5,
+            request: 0,
+            limit: WHOLE,
+            charged: Span::ZERO,
+            wanted: Span::ZERO,
+            burst: Span::ZERO,
+            burst_alone: Span::ZERO,
+            bursts: 0,
+            memory_limit: None,
+            memory_used: 0,
+            memory_refused: false,
+        }
+    }
+
+    /// Who comes first when not everybody can: class, then priority. Less is more important.
+    pub fn rank(&self) -> u32 {
+        rank(self.class, self.priority)
+    }
+}
+
+/// Class, then priority, as one number.
+pub(super) fn rank(class: Class, priority: u8) -> u32 {
+    class as u32 * 16 + u32::from(priority)
+}
+
+/// Everybody on one GPU, in the order of their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuView {
+    /// All tenants that live.
+    pub tenants: Vec<TenantView>,
+    /// Bytes of memory on the GPU.
+    pub memory_total: u64,
+}
+
+/// Whether a tenant may launch at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It decides launch by launch.
+    Open,
+    /// It launches nothing.
+    Held,
+}
+
+/// What the slow plane wants done. Nothing else is in its power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The tenant's charge may grow to this and then it waits; `Span::MAX` for no bound.
+    SetAllowance {
+        /// Whose.
+        tenant: TenantId,
+        /// The bound, on the same scale as [`TenantView::charged`].
+        allowed: Span,
+    },
+    /// Hold or open a best-effort tenant's gate.
+    SetGate {
+        /// Whose.
+        tenant: TenantId,
+        /// Held or open.
+        gate: Gate,
+    },
+    /// Bound what a best-effort tenant may have outstanding on the GPU.
+    SetDepth {
+        /// Whose.
+        tenant: TenantId,
+        /// GPU time.
+        depth: Span,
+    },
+    /// Bound what a tenant may allocate.
+    SetMemoryLimit {
+        /// Whose.
+        tenant: TenantId,
+        /// Bytes; never more than the GPU has.
+        bytes: u64,
+    },
+    /// End a best-effort tenant: somebody more important was refused memory that is his to have.
+    Evict {
+        /// Whom.
+        tenant: TenantId,
+    },
+}
