@@ -16,6 +16,7 @@ mod run;
 mod report;
 pub mod bound;
 mod goodput;
+pub mod sharing;
 
 pub use goodput::{Goodput, Probe, Search, goodput};
 pub use policy::journal::Replayed;

@@ -1,8 +1,8 @@
 //! What is simulated: a cluster, models, their traffic and a policy. Plain data, checked when it was read.
 
 mod file;
-mod syntax;
-mod source;
+pub(crate) mod syntax;
+pub(crate) mod source;
 mod models;
 mod workload_file;
 mod trace;

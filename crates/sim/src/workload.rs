@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Arrivals = 1,
     Execution = 2,
     Network = 3,
+    Kernels = 4,
+    Gaps = 5,
 }
 
 /// The random stream for a purpose and the thing it is about.

@@ -34,20 +34,20 @@ const PROBLEM_MAX: usize = 600;
 
 /// A file being read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
-    pub(super) file: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl Source<'_> {
     /// A problem with what stands at a place in the text.
-    pub(super) fn error(&self, place: Range<usize>, problem: impl Into<String>) -> ScenarioError {
+    pub(crate) fn error(&self, place: Range<usize>, problem: impl Into<String>) -> ScenarioError {
         let before = &self.text.as_bytes()[..place.start.min(self.text.len())];
         self.error_on(before.iter().filter(|byte| **byte == b'\n').count() + 1, problem)
     }
 
     /// A problem with a line, or with the whole file (line 0).
-    pub(super) fn error_on(&self, line: usize, problem: impl Into<String>) -> ScenarioError {
+    pub(crate) fn error_on(&self, line: usize, problem: impl Into<String>) -> ScenarioError {
         // What was typed may hold line breaks and is quoted in problems; a problem is one line all the same.
         let problem = problem.into();
         let lines: Vec<&str> = problem.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -60,7 +60,7 @@ impl Source<'_> {
     }
 
     /// A value between two limits.
-    pub(super) fn within<T>(
+    pub(crate) fn within<T>(
         &self,
         key: &str,
         value: &Spanned<T>,
@@ -116,7 +116,7 @@ impl Reader<'_> {
 }
 
 /// `unknown {what} `name``, the nearest name that is known, and all of them.
-pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|known| (distance(name, known), *known)).min();
     // Half of the letters wrong is a different word, not a slip.
     let meant = match nearest {

@@ -34,14 +34,14 @@ pub(super) struct File {
 /// A table of known keys, and its place. Only a table: what reads keys would also take a list of values in
 /// the order of the keys, which nobody means.
 #[derive(Debug)]
-pub(super) struct Table<T> {
-    pub(super) place: Range<usize>,
-    pub(super) keys: T,
+pub(crate) struct Table<T> {
+    pub(crate) place: Range<usize>,
+    pub(crate) keys: T,
 }
 
 /// A length of time like `"25ms"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Length(pub(super) Span);
+pub(crate) struct Length(pub(crate) Span);
 
 /// How requests are spread over the models, in their order.
 #[derive(Clone, Copy, Debug)]
@@ -154,6 +154,11 @@ pub(super) enum Fit {
 
 /// Reads a scenario file as typed.
 pub(super) fn read(source: &Source) -> Result<File, ScenarioError> {
+    typed(source)
+}
+
+/// Reads any kind of scenario file as typed.
+pub(crate) fn typed<T: for<'de> Deserialize<'de>>(source: &Source) -> Result<T, ScenarioError> {
     toml::from_str(source.text).map_err(|error: toml::de::Error| match error.span() {
         Some(place) => source.error(place, plain(error.message())),
         None => source.error_on(0, plain(error.message())),

@@ -1,0 +1,27 @@
+//! GPreempt (Fan et al., ATC 2025): the hardware's time slices decide, 1 s for latency tenants and 200 us for
+//! best-effort ones, on a patched driver. Nothing is held; whoever is best-effort is preempted soon.
+
+use super::{Control, Mode, Room, Seat, Span, Time, Verdict};
+use policy::sharing::Class;
+
+/// Slices by class.
+#[derive(Debug)]
+pub(super) struct GPreempt;
+
+impl Control for GPreempt {
+    fn may_launch(&mut self, _now: Time, _tenant: usize, _room: &Room) -> Verdict {
+        Verdict::Go
+    }
+
+    fn mode(&self, _scenario: Mode) -> Mode {
+        Mode::TimeSlice
+    }
+
+    fn slice(&self, seat: &Seat) -> Option<Span> {
+        match seat.class {
+            Class::Latency => Some(Span::from_secs(1)),
+            Class::Standard => None,
+            Class::BestEffort => Some(Span::from_micros(200)),
+        }
+    }
+}

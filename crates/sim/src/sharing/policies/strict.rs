@@ -1,0 +1,14 @@
+//! Strict priority: nobody launches while somebody more important has work, or is between the first launch of a burst
+//! and its sync. Fills no gap and predicts nothing; what is on the GPU already is not preempted.
+
+use super::{Control, Room, Seat, Time, Verdict, above, go_if};
+
+/// Strict priority.
+#[derive(Debug)]
+pub(super) struct Strict;
+
+impl Control for Strict {
+    fn may_launch(&mut self, _now: Time, tenant: usize, room: &Room) -> Verdict {
+        go_if(!above(room, tenant).any(Seat::is_active))
+    }
+}

@@ -1,0 +1,83 @@
+//! Weft: the code that runs live. Every tick the slow plane reads what the tenants' pages would say and sets
+//! allowances, gates and depths; every launch is decided by the fast plane from those and from what the neighbours'
+//! pages say.
+//!
+//! Live, a best-effort tenant's outstanding time is its own clock's; here it is what the GPU has not done.
+
+use super::{Control, Room, Scenario, Time, Verdict};
+use policy::sharing::{self, Action, Gate, GpuView, Neighbour, Own, Sharing, TICK, TenantView};
+use policy::{Span, TenantId};
+
+/// One GPU's daemon, and the control pages that it writes.
+#[derive(Debug)]
+pub(super) struct Weft {
+    daemon: Sharing,
+    pages: Vec<sharing::Control>,
+    actions: Vec<Action>,
+    neighbours: Vec<Neighbour>,
+}
+
+impl Weft {
+    pub(super) fn new(scenario: &Scenario) -> Weft {
+        let page = |tenant: &super::super::TenantSpec| sharing::Control {
+            heartbeat: Time::ZERO,
+            class: tenant.class,
+            priority: tenant.priority,
+            gate: Gate::Open,
+            allowed: Span::ZERO,
+            depth: Span::ZERO,
+        };
+        let pages = scenario.tenants.iter().map(page).collect();
+        Weft { daemon: Sharing::default(), pages, actions: Vec::new(), neighbours: Vec::new() }
+    }
+}
+
+impl Control for Weft {
+    fn may_launch(&mut self, now: Time, tenant: usize, room: &Room) -> Verdict {
+        let seat = &room.seats[tenant];
+        let others = room.seats.iter().enumerate().filter(|(index, _)| *index != tenant);
+        self.neighbours.clear();
+        self.neighbours.extend(others.map(|(_, seat)| Neighbour {
+            class: seat.class,
+            priority: seat.priority,
+            in_burst: seat.burst_since.is_some(),
+            busy_until: seat.busy_until,
+            gap: seat.last.map_or(Span::ZERO, |kernel| kernel.gap),
+        }));
+        let own = Own { charged: seat.charged, outstanding: seat.outstanding };
+        let predicted = seat.head.map_or(Span::ZERO, |head| head.predicted);
+        sharing::may_launch(now, own, &self.pages[tenant], &self.neighbours, predicted)
+    }
+
+    fn tick(&self) -> Option<Span> {
+        Some(TICK)
+    }
+
+    fn on_tick(&mut self, now: Time, room: &Room) {
+        let view = |(index, seat): (usize, &super::Seat)| TenantView {
+            class: seat.class,
+            priority: seat.priority,
+            request: seat.request,
+            limit: seat.limit,
+            charged: seat.charged,
+            wanted: seat.wanted(now),
+            burst: seat.burst,
+            burst_alone: seat.burst_alone,
+            bursts: seat.bursts,
+            ..TenantView::new(TenantId::new(index))
+        };
+        let view = GpuView { tenants: room.seats.iter().enumerate().map(view).collect(), memory_total: 0 };
+        self.daemon.look(now, &view, &mut self.actions);
+        for action in self.actions.drain(..) {
+            match action {
+                Action::SetAllowance { tenant, allowed } => self.pages[tenant.index()].allowed = allowed,
+                Action::SetGate { tenant, gate } => self.pages[tenant.index()].gate = gate,
+                Action::SetDepth { tenant, depth } => self.pages[tenant.index()].depth = depth,
+                Action::SetMemoryLimit { .. } | Action::Evict { .. } => {}
+            }
+        }
+        for page in &mut self.pages {
+            page.heartbeat = now;
+        }
+    }
+}

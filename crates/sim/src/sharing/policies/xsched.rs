@@ -1,0 +1,22 @@
+//! XSched, highest priority first (Shen et al., OSDI 2025): while a higher queue is ready, every lower one is suspended.
+//! Whatever was launched before is not taken back, and a queue may have eight commands in flight, so suspending takes as
+//! long as those run.
+//!
+//! A queue is ready when it has commands; the host time between two launches looks like being done.
+
+use super::{Control, Room, Time, Verdict, above, go_if};
+
+/// Commands that a queue may have in flight.
+const IN_FLIGHT: u32 = 8;
+
+/// Suspend the lower.
+#[derive(Debug)]
+pub(super) struct XSched;
+
+impl Control for XSched {
+    fn may_launch(&mut self, _now: Time, tenant: usize, room: &Room) -> Verdict {
+        let ready = above(room, tenant).any(|seat| seat.in_flight > 0 || seat.head.is_some());
+        let least = above(room, tenant).next().is_some();
+        go_if(!ready && (!least || room.seats[tenant].in_flight < IN_FLIGHT))
+    }
+}

@@ -1,0 +1,425 @@
+//! The loop: hosts, GPU and policy over one heap of events.
+
+use super::check::Ledger;
+use super::gpu::{Gpu, Job};
+use super::policies::{self, Control};
+use super::report::{Report, Tally};
+use super::room::{Head, Room, Seat};
+use super::scenario::{Load, Scenario, TenantSpec};
+use super::tenant::{Doing, QUEUE, Request, Tenant};
+use crate::event_queue::EventQueue;
+use policy::sharing::{Verdict, WHOLE};
+use policy::{Span, Time};
+
+/// Runs a scenario under a policy; `None` when there is no policy of this name.
+pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
+    let measured = measure(scenario);
+    let control = policies::by_name(policy, scenario)?;
+    let mut report = Run::new(scenario, control, measured.clone()).finish(policy);
+    for (index, tenant) in report.tenants.iter_mut().enumerate() {
+        let only = vec![measured[index].clone()];
+        let by_itself = Run::new_alone(scenario, index, scenario.seed, policies::none(), only).finish("alone");
+        tenant.beside(&by_itself.tenants[0]);
+    }
+    Some(report)
+}
+
+/// Requests of a tenant that are measured while it is alone.
+const MEASURED: usize = 20;
+
+/// What was measured of one kernel while its tenant was alone. Means.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Measured {
+    duration: Span,
+    /// Idle time of the GPU between it and the next.
+    gap: Span,
+    /// From the first launch after a sync to the end of the one that follows this kernel.
+    burst: Span,
+}
+
+/// The measuring phase: each tenant alone for a few requests, with other draws than the run's.
+fn measure(scenario: &Scenario) -> Vec<Vec<Measured>> {
+    let measure_one = |index: usize| {
+        let none = vec![vec![Measured::default(); scenario.tenants[index].kernels.len()]];
+        let mut run = Run::new_alone(scenario, index, !scenario.seed, policies::none(), none);
+        run.tenants[0].load = match run.tenants[0].load {
+            // A request now and then would take long to measure; gaps after the last kernel are left to a closed loop.
+            Load::Poisson { .. } | Load::Every { .. } => Load::Closed { think: Span::from_millis(10) },
+            closed => closed,
+        };
+        run.measuring = Some(vec![Sums::default(); scenario.tenants[index].kernels.len()]);
+        run.start();
+        while run.answered[0] < MEASURED && run.step() {}
+        run.measuring.take().into_iter().flatten().map(Sums::mean).collect()
+    };
+    (0..scenario.tenants.len()).map(measure_one).collect()
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    duration: (u64, u64),
+    gap: (u64, u64),
+    burst: (u64, u64),
+}
+
+impl Sums {
+    fn mean(self) -> Measured {
+        let mean = |(sum, count): (u64, u64)| Span::from_nanos(sum / count.max(1));
+        Measured { duration: mean(self.duration), gap: mean(self.gap), burst: mean(self.burst) }
+    }
+}
+
+fn add(to: &mut (u64, u64), span: Span) {
+    *to = (to.0 + span.nanos(), to.1 + 1);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A request comes.
+    Arrive(usize),
+    /// The host has computed what it had to.
+    Host(usize),
+    /// A launch that was held is asked for again.
+    Again(usize),
+    /// The policy's clock.
+    Tick,
+    /// What came before is not counted.
+    Warm,
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    specs: Vec<&'a TenantSpec>,
+    control: Box<dyn Control>,
+    measured: Vec<Vec<Measured>>,
+    measuring: Option<Vec<Sums>>,
+    /// When the kernel before was done, and which it was; while measuring.
+    before: Option<(usize, Time)>,
+    now: Time,
+    events: EventQueue<Event>,
+    gpu: Gpu,
+    room: Room,
+    tenants: Vec<Tenant>,
+    /// What was predicted and turned out otherwise, to be charged with the next launch.
+    owed: Vec<i64>,
+    /// The earliest time at which each is asked again.
+    again: Vec<Time>,
+    answered: Vec<usize>,
+    tallies: Vec<Tally>,
+    /// Work done and idle time when the measured part began.
+    at_warm: (Vec<u64>, Span, Span),
+    ledger: Ledger,
+    finished: Vec<Job>,
+}
+
+impl<'a> Run<'a> {
+    fn new(scenario: &'a Scenario, control: Box<dyn Control>, measured: Vec<Vec<Measured>>) -> Run<'a> {
+        let all: Vec<usize> = (0..scenario.tenants.len()).collect();
+        Run::of(scenario, &all, scenario.seed, control, measured)
+    }
+
+    /// Only one of the tenants, with the same draws.
+    fn new_alone(
+        scenario: &'a Scenario,
+        index: usize,
+        seed: u64,
+        control: Box<dyn Control>,
+        measured: Vec<Vec<Measured>>,
+    ) -> Run<'a> {
+        Run::of(scenario, &[index], seed, control, measured)
+    }
+
+    fn of(
+        scenario: &'a Scenario,
+        chosen: &[usize],
+        seed: u64,
+        control: Box<dyn Control>,
+        measured: Vec<Vec<Measured>>,
+    ) -> Run<'a> {
+        let specs: Vec<&TenantSpec> = chosen.iter().map(|index| &scenario.tenants[*index]).collect();
+        let spec = super::gpu::GpuSpec { mode: control.mode(scenario.gpu.mode), ..scenario.gpu };
+        let mut gpu = Gpu::new(spec, specs.len());
+        let seats: Vec<Seat> = specs.iter().map(|spec| seat(spec)).collect();
+        for (index, seat) in seats.iter().enumerate() {
+            if let Some(slice) = control.slice(seat) {
+                gpu.set_slice(index, slice);
+            }
+        }
+        let tenant = |index: &usize| Tenant::new(&scenario.tenants[*index], *index, seed, scenario.noise);
+        Run {
+            scenario,
+            control,
+            measured,
+            measuring: None,
+            before: None,
+            now: Time::ZERO,
+            events: EventQueue::default(),
+            gpu,
+            room: Room { gpu: spec, seats },
+            tenants: chosen.iter().map(tenant).collect(),
+            owed: vec![0; specs.len()],
+            again: vec![Time::NEVER; specs.len()],
+            answered: vec![0; specs.len()],
+            tallies: vec![Tally::default(); specs.len()],
+            at_warm: (vec![0; specs.len()], Span::ZERO, Span::ZERO),
+            ledger: Ledger::new(specs.len()),
+            finished: Vec::new(),
+            specs,
+        }
+    }
+
+    fn start(&mut self) {
+        self.events.push(Time::ZERO + self.scenario.warmup, Event::Warm);
+        for tenant in 0..self.tenants.len() {
+            let first = self.tenants[tenant].first();
+            self.events.push(first, Event::Arrive(tenant));
+        }
+        if self.control.tick().is_some() {
+            self.events.push(Time::ZERO, Event::Tick);
+        }
+    }
+
+    fn finish(mut self, policy: &str) -> Report {
+        self.start();
+        while self.step() {}
+        let measured = self.scenario.duration;
+        let end = Time::ZERO + self.scenario.warmup + measured;
+        self.advance(end);
+        self.ledger.finish(&self.gpu);
+        let (done, busy, switching) = &self.at_warm;
+        for (index, tally) in self.tallies.iter_mut().enumerate() {
+            tally.used = Span::from_nanos((self.gpu.done[index] - done[index]) / 1_000);
+        }
+        let part = |now: Span, then: Span| (now - then).seconds() / measured.seconds();
+        let (gpu_busy, gpu_switching) = (part(self.gpu.busy, *busy), part(self.gpu.switching, *switching));
+        let tenants = self.tallies.into_iter().zip(&self.specs);
+        let tenants = tenants.map(|(tally, spec)| tally.report(&spec.name, measured)).collect();
+        Report { policy: policy.to_owned(), seed: self.scenario.seed, gpu_busy, gpu_switching, tenants }
+    }
+
+    /// Goes to the next moment at which something happens. `false`: there is none before the end.
+    fn step(&mut self) -> bool {
+        let next = self.events.next().min(self.gpu.next());
+        if next > Time::ZERO + self.scenario.warmup + self.scenario.duration {
+            return false;
+        }
+        self.advance(next);
+        while self.events.next() == self.now {
+            let (_, event) = self.events.pop().expect("there is a next event");
+            self.happen(event);
+        }
+        self.ask();
+        true
+    }
+
+    fn advance(&mut self, to: Time) {
+        self.ledger.tick(to);
+        self.now = to;
+        let mut finished = std::mem::take(&mut self.finished);
+        self.gpu.advance(to, &mut finished);
+        for job in finished.drain(..) {
+            self.done(&job);
+        }
+        self.finished = finished;
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = self.now;
+        match event {
+            Event::Arrive(tenant) => {
+                let after = self.tenants[tenant].after(now);
+                if after < Time::NEVER {
+                    self.events.push(after, Event::Arrive(tenant));
+                }
+                self.tenants[tenant].waiting.push_back(now);
+                if self.tenants[tenant].doing == Doing::Nothing {
+                    self.proceed(tenant);
+                }
+            }
+            Event::Host(tenant) => self.proceed(tenant),
+            Event::Again(tenant) => self.again[tenant] = Time::NEVER,
+            Event::Tick => {
+                self.control.on_tick(now, &self.room);
+                if let Some(tick) = self.control.tick() {
+                    self.events.push(now + tick, Event::Tick);
+                }
+            }
+            Event::Warm => {
+                self.at_warm = (self.gpu.done.clone(), self.gpu.busy, self.gpu.switching);
+                self.tallies.fill(Tally::default());
+            }
+        }
+    }
+
+    /// The host goes on: with its request's next kernel, or with the next request.
+    fn proceed(&mut self, tenant: usize) {
+        let host = &mut self.tenants[tenant];
+        if host.request.is_none() {
+            host.request = host.waiting.pop_front().map(|arrived| Request { arrived, next: 0 });
+        }
+        let Some(request) = host.request else {
+            host.doing = Doing::Nothing;
+            return;
+        };
+        host.doing = Doing::Asking;
+        let kernel = host.kernels[request.next];
+        let measured = self.measured[tenant][request.next];
+        let seat = &mut self.room.seats[tenant];
+        seat.in_request = true;
+        seat.head = Some(Head {
+            kernel: request.next,
+            predicted: measured.duration,
+            gap: measured.gap,
+            sms: kernel.sms,
+            memory_bound: kernel.memory_bound,
+            since: self.now,
+        });
+        seat.note_wants(self.now);
+    }
+
+    /// Asks the policy for every launch that waits: the most important first, then the longest.
+    fn ask(&mut self) {
+        let mut asking: Vec<usize> =
+            (0..self.tenants.len()).filter(|tenant| self.tenants[*tenant].doing == Doing::Asking).collect();
+        asking.sort_by_key(|tenant| {
+            let seat = &self.room.seats[*tenant];
+            (seat.rank(), std::cmp::Reverse(seat.head.map(|head| head.predicted)))
+        });
+        for tenant in asking {
+            match self.control.may_launch(self.now, tenant, &self.room) {
+                Verdict::Go => self.launch(tenant),
+                Verdict::Wait { until } => {
+                    let until = until.max(self.now + Span::from_nanos(1));
+                    if until < self.again[tenant] {
+                        self.again[tenant] = until;
+                        self.events.push(until, Event::Again(tenant));
+                    }
+                }
+            }
+        }
+    }
+
+    fn launch(&mut self, tenant: usize) {
+        let now = self.now;
+        let host = &mut self.tenants[tenant];
+        let seat = &mut self.room.seats[tenant];
+        let head = seat.head.take().expect("it asked for a launch");
+        let duration = host.duration(head.kernel);
+        let job = Job::new(tenant, self.ledger.next(tenant), head.kernel, duration, head.predicted, head.sms);
+        self.ledger.launched(&job);
+        self.gpu.submit(job);
+
+        let sms = if self.room.gpu.mode == super::Mode::Concurrent { head.sms } else { WHOLE };
+        let charge = head.predicted.scale(u64::from(sms), u64::from(WHOLE)).nanos() as i64 + self.owed[tenant];
+        self.owed[tenant] = charge.min(0);
+        seat.charged += Span::from_nanos(charge.max(0) as u64);
+        seat.last = Some(head);
+        seat.in_flight += 1;
+        seat.launches += 1;
+        seat.outstanding += head.predicted;
+        seat.busy_until = seat.busy_until.max(now) + head.predicted;
+        seat.burst_since = seat.burst_since.or(Some(now));
+        seat.note_wants(now);
+        self.tallies[tenant].launches += 1;
+        self.tallies[tenant].held += now - head.since;
+
+        let kernel = host.kernels[head.kernel];
+        let request = host.request.as_mut().expect("a launch belongs to a request");
+        request.next += 1;
+        let last = request.next == host.kernels.len();
+        host.doing = if kernel.sync || last {
+            Doing::Syncing
+        } else if seat.in_flight >= QUEUE {
+            Doing::Blocked
+        } else {
+            let gap = host.gap(kernel.gap);
+            self.events.push(now + gap, Event::Host(tenant));
+            Doing::Computing
+        };
+        self.control.on_launch(now, tenant, &self.room);
+    }
+
+    fn done(&mut self, job: &Job) {
+        let (now, tenant) = (self.now, job.tenant);
+        self.ledger.done(job);
+        if let Some(sums) = &mut self.measuring {
+            add(&mut sums[job.kernel].duration, job.duration);
+            let started = job.started.unwrap_or(now);
+            if let Some((before, ended)) = self.before.replace((job.kernel, now)) {
+                add(&mut sums[before].gap, started - ended);
+            }
+        }
+        let sms = if self.room.gpu.mode == super::Mode::Concurrent { job.sms } else { WHOLE };
+        let charge = |span: Span| span.scale(u64::from(sms), u64::from(WHOLE)).nanos() as i64;
+        self.owed[tenant] += charge(job.duration) - charge(job.predicted);
+        let seat = &mut self.room.seats[tenant];
+        seat.in_flight -= 1;
+        seat.outstanding = seat.outstanding - job.predicted;
+        seat.note_wants(now);
+        let host = &mut self.tenants[tenant];
+        match host.doing {
+            Doing::Syncing if seat.in_flight == 0 => self.synced(tenant, job.kernel),
+            Doing::Blocked => {
+                host.doing = Doing::Computing;
+                let gap = host.gap(host.kernels[job.kernel].gap);
+                self.events.push(now + gap, Event::Host(tenant));
+            }
+            _ => {}
+        }
+        self.control.on_done(now, tenant, &self.room);
+    }
+
+    /// The host's wait is over: its burst has ended and perhaps its request.
+    fn synced(&mut self, tenant: usize, kernel: usize) {
+        let now = self.now;
+        let host = &mut self.tenants[tenant];
+        let seat = &mut self.room.seats[tenant];
+        seat.busy_until = now;
+        seat.bursts += 1;
+        seat.burst = seat.burst_since.take().map_or(Span::ZERO, |since| now - since);
+        seat.burst_alone = self.measured[tenant][kernel].burst;
+        if let Some(sums) = &mut self.measuring {
+            add(&mut sums[kernel].burst, seat.burst);
+        }
+        let request = host.request.expect("a sync belongs to a request");
+        let mut gap = host.gap(host.kernels[kernel].gap);
+        if request.next == host.kernels.len() {
+            host.request = None;
+            seat.in_request = false;
+            seat.answered += 1;
+            self.answered[tenant] += 1;
+            self.tallies[tenant].completions.push(now - request.arrived);
+            if let Load::Closed { think } = host.load {
+                gap += host.gap(think);
+                // The request comes when the host is free for it.
+                host.waiting.push_back(now + gap);
+            }
+        }
+        host.doing = Doing::Computing;
+        self.events.push(now + gap, Event::Host(tenant));
+    }
+}
+
+fn seat(spec: &TenantSpec) -> Seat {
+    Seat {
+        class: spec.class,
+        priority: spec.priority,
+        request: spec.request,
+        limit: spec.limit,
+        head: None,
+        last: None,
+        in_flight: 0,
+        outstanding: Span::ZERO,
+        busy_until: Time::ZERO,
+        burst_since: None,
+        burst: Span::ZERO,
+        burst_alone: Span::ZERO,
+        bursts: 0,
+        charged: Span::ZERO,
+        in_request: false,
+        launches: 0,
+        answered: 0,
+        wanted: Span::ZERO,
+        wants_since: None,
+    }
+}
