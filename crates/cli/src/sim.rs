@@ -5,6 +5,7 @@ mod goodput;
 mod report;
 mod check;
 mod replay;
+mod sharing;
 mod scenario;
 mod parallel;
 
@@ -30,7 +31,8 @@ Examples:
   weft sim check examples/01-one-model/scenario.toml
   weft sim run examples/01-one-model/scenario.toml --policy deferred --rate 5000
   weft sim goodput examples/01-one-model/scenario.toml --policies weft,eager --seeds 5
-  weft sim report examples/01-one-model/scenario.toml -o report.html";
+  weft sim report examples/01-one-model/scenario.toml -o report.html
+  weft sim sharing examples/10-share-a-gpu/gpu.toml";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -39,6 +41,7 @@ enum Command {
     Report(report::Arguments),
     Check(check::Arguments),
     Replay(replay::Arguments),
+    Sharing(sharing::Arguments),
 }
 
 /// The file that every command reads.
@@ -89,6 +92,7 @@ pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
         Command::Report(arguments) => report::main(&arguments),
         Command::Check(arguments) => check::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),
+        Command::Sharing(arguments) => sharing::main(&arguments),
     }
 }
 

@@ -15,11 +15,7 @@ impl File {
     pub(super) fn read(&self) -> Result<Scenario, Misuse> {
         let name = self.name();
         let folder = self.folder();
-        let text = match self.is_stdin() {
-            true => text(io::stdin().lock(), BYTES_MAX),
-            false => open(&self.path),
-        };
-        let text = text.map_err(|error| Misuse(format!("read scenario {name}: {}", reason(&error))))?;
+        let text = self.text()?;
         let named = |path: &str| open(&folder.join(path)).map_err(|error| reason(&error));
         sim::parse(&name, &text, &named).map_err(|error| {
             if error.file == name {
@@ -29,6 +25,20 @@ impl File {
             let file = folder.join(&error.file).display().to_string();
             Misuse(format!("read scenario {name}: {}", ScenarioError { file, ..error }))
         })
+    }
+
+    /// Reads the scenario of a shared GPU.
+    pub(super) fn read_sharing(&self) -> Result<sim::sharing::Scenario, Misuse> {
+        let text = self.text()?;
+        sim::sharing::parse(&self.name(), &text).map_err(|error| Misuse(format!("read scenario {error}")))
+    }
+
+    fn text(&self) -> Result<String, Misuse> {
+        let text = match self.is_stdin() {
+            true => text(io::stdin().lock(), BYTES_MAX),
+            false => open(&self.path),
+        };
+        text.map_err(|error| Misuse(format!("read scenario {}: {}", self.name(), reason(&error))))
     }
 
     /// What it is called in messages and titles.
