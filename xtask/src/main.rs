@@ -16,6 +16,7 @@ mod leaks;
 mod docs;
 mod demo;
 mod goodput;
+mod fikit;
 mod bench;
 mod peers;
 mod server;
@@ -44,6 +45,7 @@ enum Command {
     Demo(demo::Arguments),
     Docs(docs::Arguments),
     Goodput(goodput::Arguments),
+    Fikit(fikit::Arguments),
     Bench(bench::Arguments),
     Peers(peers::Arguments),
     Clients(clients::Arguments),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::demo(&workspace, &arguments),
         Command::Docs(arguments) => docs::docs(&workspace, &arguments),
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
+        Command::Fikit(arguments) => fikit::fikit(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
         Command::Peers(arguments) => peers::peers(&workspace, &arguments),
         Command::Browser(arguments) => browser::browser(&workspace, &arguments),

@@ -1,7 +1,8 @@
 //! What one tenant may still use: a bucket that fills at the rate it was given.
 //!
-//! 1. The bucket holds a few milliseconds of its rate, so that what was not used in time is gone and a tenant that
-//!    slept cannot shut the others out when it wakes.
+//! 1. The bucket of a tenant that wants nothing holds a few milliseconds of its rate: what was not used in time is
+//!    gone, and a tenant that slept cannot shut the others out when it wakes. What a tenant wanted and did not get
+//!    because the GPU was another's is kept for a window.
 //! 2. What was used beyond the bucket is a debt, and is paid off before the next launch, however many ticks that
 //!    takes: a kernel ten times as long as a tick costs what it took, no more and no less.
 //! 3. Over any window, no more than the limit and one kernel, whatever the bucket says.
@@ -11,8 +12,11 @@ use super::window::{WINDOW, Window};
 use super::{TICK, WHOLE};
 use crate::{Span, Time};
 
-/// A bucket holds what its rate brings in this long.
+/// A bucket holds what its rate brings in this long, if nothing is wanted of it.
 const CREDIT: Span = TICK.scale(2, 1);
+/// What a tenant wants is what it wanted over this long, if that is more than over the window: it wakes faster than it
+/// falls asleep.
+const LATELY: Span = TICK.scale(10, 1);
 /// Nobody waits longer than this for what it used.
 const DEBT_MAX: Span = Span::from_secs(10);
 
@@ -23,11 +27,13 @@ pub(super) struct Allowance {
     pub(super) wanted: Window,
     /// Nanoseconds that may be used; negative: owed.
     bucket: i64,
+    /// It has more than it could use lately: the GPU, not its share, is what it waits for.
+    pub(super) left_over: bool,
 }
 
 impl Allowance {
     pub(super) fn new(now: Time, charged: Span, wanted: Span) -> Allowance {
-        Allowance { charged: Window::new(now, charged), wanted: Window::new(now, wanted), bucket: 0 }
+        Allowance { charged: Window::new(now, charged), wanted: Window::new(now, wanted), bucket: 0, left_over: false }
     }
 
     /// Takes a reading of the counters and takes what was used out of the bucket.
@@ -49,33 +55,33 @@ impl Allowance {
 
     /// What it could use: all, when it is new; what it wanted lately or over the window, whichever is more.
     pub(super) fn demand(&self) -> u32 {
-        let lately = self.wanted.rate(TICK.scale(2, 1)).unwrap_or(WHOLE);
+        let lately = self.wanted.rate(LATELY).unwrap_or(WHOLE);
         lately.max(self.wanted.rate(WINDOW).unwrap_or(WHOLE)).min(WHOLE)
-    }
-
-    /// Whether it had more to use than it did: the GPU, not its share, is what it waits for.
-    pub(super) fn is_full(&self, rate: u32) -> bool {
-        self.bucket >= credit(rate)
     }
 
     /// Fills the bucket at `rate` for the time that `passed`, and says what the charge may grow to.
     pub(super) fn grant(&mut self, passed: Span, rate: u32, limit: u32) -> Span {
         let (_, charged) = self.charged.last();
         if rate >= WHOLE {
-            self.bucket = credit(WHOLE);
+            self.bucket = worth(CREDIT, WHOLE);
+            self.left_over = false;
             return Span::MAX;
         }
         let whole = u64::from(WHOLE);
         // At no rate at all a debt would last for ever.
-        let owed_max = DEBT_MAX.scale(u64::from(rate.max(1)), whole).nanos() as i64;
-        let income = passed.scale(u64::from(rate), whole).nanos() as i64;
-        self.bucket = (self.bucket.max(-owed_max) + income).min(credit(rate));
-        let (_, at_start) = self.charged.before(WINDOW);
+        let owed_max = worth(DEBT_MAX, rate.max(1));
+        let wanting = self.wanted.rate(TICK).is_some_and(|wanted| wanted > WHOLE / 2);
+        let most = worth(if wanting { WINDOW } else { CREDIT }, rate);
+        self.bucket = (self.bucket.max(-owed_max) + worth(passed, rate)).min(most);
+        self.left_over = self.bucket >= worth(CREDIT, rate);
+        // The window that will have passed at the next look.
+        let (_, at_start) = self.charged.before(WINDOW - TICK);
         let limited = at_start + WINDOW.scale(u64::from(limit), whole);
         Span::from_nanos(charged.nanos().saturating_add_signed(self.bucket)).min(limited)
     }
 }
 
-fn credit(rate: u32) -> i64 {
-    CREDIT.scale(u64::from(rate), u64::from(WHOLE)).nanos() as i64
+/// What a rate brings in so long.
+fn worth(span: Span, rate: u32) -> i64 {
+    span.scale(u64::from(rate), u64::from(WHOLE)).nanos() as i64
 }

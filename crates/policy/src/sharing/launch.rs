@@ -6,7 +6,8 @@
 //! 2. A tenant past its allowance waits, whatever its class.
 //! 3. Only best-effort tenants wait for anything else: a gate that is held, their own depth, and everyone more
 //!    important. While one of those has work on the GPU they wait. When it has none they fill its predicted gap with
-//!    what fits. When it is late by a good part of the gap, its owner is gone until further notice, and the depth
+//!    what fits: inside a burst to the letter, between bursts with the depth to spare, which the slow plane takes away
+//!    when bursts suffer. When it is late by a good part of the gap, its owner is gone until further notice, and the depth
 //!    bounds what stands in its way when it comes back.
 //!
 //! Not covered: a tenant that is inside a burst and far behind its predicted gap looks idle. It loses one depth, or
@@ -20,7 +21,7 @@ use crate::{Span, Time};
 pub const DAEMON_SILENT: Span = Span::from_millis(100);
 /// Nobody waits longer than this before looking again.
 pub const LOOK_AGAIN: Span = Span::from_millis(1);
-/// How late the owner of a burst may be, beyond twice its predicted gap, before it counts as gone.
+/// How late the owner of a gap may be before it counts as gone; in the middle of a burst, beyond twice the gap.
 const LATE: Span = Span::from_millis(1);
 
 /// What the daemon told this tenant: its control page.
@@ -102,8 +103,10 @@ pub fn may_launch(now: Time, own: Own, control: &Control, others: &[Neighbour], 
         }
         let back = other.busy_until + other.gap;
         // Gaps vary: the owner of one is given up only when it is late by a good part of it.
-        let gone = back + if other.in_burst { other.gap + LATE } else { other.gap.scale(1, 2) };
-        if now + own.outstanding + predicted > back && now < gone {
+        let gone = back + if other.in_burst { other.gap + LATE } else { other.gap.scale(1, 2).min(LATE) };
+        // Between bursts as much may reach over the gap's end as may stand in the way of whoever comes unexpected.
+        let over = if other.in_burst { Span::ZERO } else { depth };
+        if now + own.outstanding + predicted > back + over && now < gone {
             return wait(gone);
         }
     }

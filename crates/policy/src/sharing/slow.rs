@@ -21,7 +21,9 @@ pub const TICK: Span = Span::from_millis(2);
 /// Capacity is never thought to be less: what is lost to switching between tenants is little.
 const CAPACITY_LEAST: u32 = 800;
 /// A tenant that has this much less than it could use is short, in thousandths.
-const SHORT: u32 = 5;
+const SHORT: u32 = 10;
+/// Who wants this much wants it all the time. Who wants less may just wait its turn now and then.
+const ALWAYS: u32 = 950;
 /// Capacity is tried again, by one thousandth, after this many looks without anybody short.
 const PATIENCE: u32 = 8;
 /// One tenant is evicted at a time, and then there is time to see what that gave.
@@ -113,12 +115,12 @@ impl Sharing {
         }
     }
 
-    /// Somebody who lacks a part of its request and yet has an allowance left over lacks GPU: there is less of it
+    /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there is less of it
     /// than was given out.
     fn learn_capacity(&mut self, view: &GpuView, claims: &[Claim]) {
         let short = view.tenants.iter().zip(claims).any(|(tenant, claim)| {
             let known = &self.tenants[&tenant.id];
-            claim.used + SHORT < claim.request.min(claim.demand) && known.allowance.is_full(known.rate)
+            claim.demand >= ALWAYS && claim.used + SHORT < claim.request && known.allowance.left_over
         });
         let used: u32 = claims.iter().map(|claim| claim.used).sum();
         if short && claims.len() > 1 {

@@ -160,9 +160,9 @@ mod tests {
             "resnet101 (412, 4.2, 1)",
             "fcn_resnet50 (165, 23.3, 1)",
             "deeplabv3_resnet50 (180, 27.1, 1)",
-            "fasterrcnn (240, 21.5, 16)",
-            "maskrcnn (258, 24.2, 20)",
-            "keypointrcnn (280, 27.0, 24)",
+            "fasterrcnn (243, 21.6, 16)",
+            "maskrcnn (261, 24.3, 20)",
+            "keypointrcnn (283, 27.1, 24)",
         ];
         assert_eq!(shapes, expected);
     }

@@ -1,0 +1,289 @@
+//! Sharing a GPU: what the slow plane promises, over random tenants on a GPU that runs one kernel at a time; and what
+//! the fast plane promises, over random pages.
+
+use policy::sharing::{
+    Action, Class, Control, DAEMON_SILENT, Gate, GpuView, LOOK_AGAIN, Neighbour, Own, Sharing, TenantView, Verdict,
+    WINDOW, may_launch,
+};
+use policy::{Span, TenantId, Time};
+use proptest::prelude::*;
+
+/// A tenant that launches kernels of one length as fast as it may, or with a gap after each.
+#[derive(Clone, Copy, Debug)]
+struct Program {
+    request: u32,
+    limit: u32,
+    kernel: Span,
+    gap: Span,
+    from: Time,
+    until: Time,
+}
+
+impl Program {
+    fn new(request: u32, limit: u32, micros: u64) -> Program {
+        let kernel = Span::from_micros(micros);
+        Program { request, limit, kernel, gap: Span::ZERO, from: Time::ZERO, until: Time::NEVER }
+    }
+
+    fn lives(&self, now: Time) -> bool {
+        self.from <= now && now < self.until
+    }
+}
+
+/// Runs programs on one GPU, kernel after kernel in turn, and gives what each was charged at every look.
+fn play(programs: &[Program], length: Span) -> Vec<(Time, Vec<Span>)> {
+    let mut sharing = Sharing::default();
+    let mut actions = Vec::new();
+    let mut charged = vec![Span::ZERO; programs.len()];
+    let mut wanted = vec![Span::ZERO; programs.len()];
+    let mut allowed = vec![Span::ZERO; programs.len()];
+    let mut ready = vec![Time::ZERO; programs.len()];
+    let mut readings = Vec::new();
+    let (mut now, mut looked, mut turn) = (Time::ZERO, Time::ZERO, 0);
+    while now < Time::ZERO + length {
+        while sharing.next_look() <= now || readings.is_empty() {
+            let at = if readings.is_empty() { Time::ZERO } else { sharing.next_look() };
+            for (index, program) in programs.iter().enumerate().filter(|(_, program)| program.lives(at)) {
+                // Less the part of its gap that lies between the looks.
+                let since = looked.max(program.from);
+                let gone = at - since;
+                wanted[index] += gone - (ready[index].min(at) - since).min(gone).min(program.gap);
+            }
+            looked = at;
+            let view = |(index, program): (usize, &Program)| TenantView {
+                request: program.request,
+                limit: program.limit,
+                charged: charged[index],
+                wanted: wanted[index],
+                ..TenantView::new(TenantId::new(index))
+            };
+            let tenants = programs.iter().enumerate().filter(|(_, program)| program.lives(at)).map(view).collect();
+            sharing.look(at, &GpuView { tenants, memory_total: 0 }, &mut actions);
+            for action in actions.drain(..) {
+                if let Action::SetAllowance { tenant, allowed: bound } = action {
+                    allowed[tenant.index()] = bound;
+                }
+            }
+            readings.push((at, charged.clone()));
+        }
+        let may = |index: usize| programs[index].lives(now) && ready[index] <= now && charged[index] < allowed[index];
+        let next = (0..programs.len()).map(|step| (turn + step) % programs.len()).find(|index| may(*index));
+        match next {
+            Some(index) => {
+                charged[index] += programs[index].kernel;
+                now += programs[index].kernel;
+                ready[index] = now + programs[index].gap;
+                turn = index + 1;
+            }
+            None => {
+                now = sharing.next_look().min(ready.iter().copied().filter(|at| *at > now).min().unwrap_or(Time::NEVER))
+            }
+        }
+    }
+    readings
+}
+
+/// What a program used between two times, in thousandths.
+fn used(readings: &[(Time, Vec<Span>)], program: usize, from: Span, to: Span) -> f64 {
+    let at = |span: Span| {
+        let place = readings.partition_point(|(at, _)| *at < Time::ZERO + span).min(readings.len() - 1);
+        (readings[place].0, readings[place].1[program])
+    };
+    let ((from, before), (to, after)) = (at(from), at(to));
+    (after - before).seconds() / (to - from).seconds() * 1_000.0
+}
+
+fn programs() -> impl Strategy<Value = Vec<Program>> {
+    let program = (0..400u32, 0..1_000u32, 20..3_000u64);
+    prop::collection::vec(program, 2..5).prop_map(|parts| {
+        let total: u32 = parts.iter().map(|(request, ..)| *request).sum();
+        let fits = |request: u32| if total > 1_000 { request * 1_000 / total } else { request };
+        parts
+            .iter()
+            .map(|(request, more, micros)| {
+                let request = fits(*request);
+                Program::new(request, (request + more).clamp(20, 1_000), *micros)
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_request_is_met_a_limit_is_kept_and_nothing_is_wasted(programs in programs()) {
+        let length = Span::from_secs(3);
+        let readings = play(&programs, length);
+        let given = |index| used(&readings, index, Span::from_secs(1), length);
+        for (index, program) in programs.iter().enumerate() {
+            let (share, kernel) = (given(index), program.kernel.seconds());
+            let ripple = kernel / 2.0 * 1_000.0;
+            prop_assert!(share + 20.0 + ripple >= f64::from(program.request), "{index} was given {share}: {programs:?}");
+            prop_assert!(share <= f64::from(program.limit) + 10.0 + ripple, "{index} was given {share}: {programs:?}");
+            // Over every window, by no more than one kernel.
+            let most = WINDOW.scale(u64::from(program.limit), 1_000) + program.kernel;
+            for (at, charged) in &readings {
+                let start = readings.partition_point(|(then, _)| *then + WINDOW < *at);
+                let spent = charged[index] - readings[start].1[index];
+                prop_assert!(program.limit == 1_000 || spent <= most, "{index} spent {spent} in a window: {programs:?}");
+            }
+        }
+        let total: f64 = (0..programs.len()).map(given).sum();
+        let wanted: f64 = programs.iter().map(|program| f64::from(program.limit)).sum::<f64>().min(1_000.0);
+        prop_assert!(total <= 1_010.0 && total >= wanted - 60.0, "{total} of {wanted}: {programs:?}");
+    }
+
+    #[test]
+    fn constant_demand_is_served_without_oscillation(programs in programs()) {
+        let readings = play(&programs, Span::from_secs(4));
+        for (index, program) in programs.iter().enumerate() {
+            // Twice the window, so that a kernel more or less is little.
+            let windows = (10..20).map(|step| used(&readings, index, Span::from_millis(step * 200), Span::from_millis(step * 200 + 200)));
+            let windows: Vec<f64> = windows.collect();
+            let (least, most) = windows.iter().fold((f64::MAX, 0.0_f64), |(least, most), share| (least.min(*share), most.max(*share)));
+            let kernels = 2.0 * program.kernel.seconds() / 0.2 * 1_000.0;
+            prop_assert!(most - least <= 40.0 + kernels, "{index} had {windows:?}: {programs:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_waits_looks_again_soon_and_only_best_effort_waits_for_others(
+        now in 1_000_000_000u64..2_000_000_000, silent in 0u64..200_000_000, class in 0..3, held: bool,
+        charged in 0u64..100, allowed in 0u64..100, outstanding in 0u64..400_000, depth in 0u64..400_000,
+        predicted in 1u64..1_000_000, others in prop::collection::vec((0..3, 0u8..10, any::<bool>(), 0u64..2_000_000, 0u64..2_000_000), 0..4),
+    ) {
+        let class_of = |number| [Class::Latency, Class::Standard, Class::BestEffort][number as usize];
+        let now = Time::from_nanos(now);
+        let control = Control {
+            heartbeat: now - Span::from_nanos(silent),
+            class: class_of(class),
+            priority: 5,
+            gate: if held { Gate::Held } else { Gate::Open },
+            allowed: Span::from_nanos(allowed),
+            depth: Span::from_nanos(depth),
+        };
+        let neighbours: Vec<Neighbour> = others.iter().map(|(class, priority, in_burst, busy, gap)| Neighbour {
+            class: class_of(*class),
+            priority: *priority,
+            in_burst: *in_burst,
+            busy_until: now - Span::from_millis(1) + Span::from_nanos(*busy),
+            gap: Span::from_nanos(*gap),
+        }).collect();
+        let own = Own { charged: Span::from_nanos(charged), outstanding: Span::from_nanos(outstanding) };
+        let verdict = may_launch(now, own, &control, &neighbours, Span::from_nanos(predicted));
+        if let Verdict::Wait { until } = verdict {
+            prop_assert!(until > now && until <= now + LOOK_AGAIN);
+        }
+        let alive = Span::from_nanos(silent) <= DAEMON_SILENT;
+        if control.class != Class::BestEffort {
+            prop_assert_eq!(verdict == Verdict::Go, !alive || charged < allowed);
+        }
+        if !alive && outstanding == 0 {
+            prop_assert_eq!(verdict, Verdict::Go);
+        }
+        if alive && (held && control.class == Class::BestEffort || charged >= allowed) {
+            prop_assert!(verdict != Verdict::Go);
+        }
+        // Nobody who is less important is waited for.
+        let least: Vec<Neighbour> = neighbours.iter().map(|other| Neighbour { class: Class::BestEffort, priority: 9, ..*other }).collect();
+        prop_assert_eq!(may_launch(now, own, &control, &least, Span::from_nanos(predicted)), may_launch(now, own, &control, &[], Span::from_nanos(predicted)));
+    }
+
+    #[test]
+    fn garbage_on_one_page_leaves_the_others_their_request(charges in prop::collection::vec(any::<u64>(), 1..200), kernel in 20u64..500) {
+        let mut sharing = Sharing::default();
+        let mut actions = Vec::new();
+        let (mut spent, mut now) = (Span::ZERO, Time::ZERO);
+        for garbage in charges {
+            let own = TenantView { request: 500, charged: spent, wanted: now - Time::ZERO, ..TenantView::new(TenantId(0)) };
+            let noise = Span::from_nanos(garbage);
+            let other = TenantView { charged: noise, wanted: noise, burst: noise, burst_alone: noise, bursts: garbage, class: Class::Latency, ..TenantView::new(TenantId(1)) };
+            sharing.look(now, &GpuView { tenants: vec![own, other], memory_total: garbage }, &mut actions);
+            prop_assert!(sharing.share_of(TenantId(0)) >= Some(500));
+            actions.clear();
+            spent += Span::from_micros(kernel);
+            now = sharing.next_look();
+        }
+    }
+}
+
+#[test]
+fn who_comes_and_who_goes_changes_things_at_once() {
+    let busy = Program::new(0, 1_000, 100);
+    let guest = Program {
+        from: Time::ZERO + Span::from_secs(1),
+        until: Time::ZERO + Span::from_secs(2),
+        ..Program::new(700, 700, 100)
+    };
+    let readings = play(&[busy, guest], Span::from_secs(3));
+    let given = |program, from, to| used(&readings, program, Span::from_millis(from), Span::from_millis(to));
+    assert!(given(0, 0, 1_000) > 980.0);
+    assert!(given(1, 1_010, 1_110) > 650.0, "{}", given(1, 1_010, 1_110));
+    assert!((given(1, 1_000, 2_000) - 700.0).abs() < 30.0, "{}", given(1, 1_000, 2_000));
+    assert!(given(0, 2_010, 2_110) > 950.0, "{}", given(0, 2_010, 2_110));
+}
+
+#[test]
+fn a_debt_is_paid_off_whatever_its_size() {
+    // A kernel of 50 ms at 10%: half a second each, no more and no less.
+    let readings = play(&[Program::new(100, 100, 50_000), Program::new(0, 1_000, 100)], Span::from_secs(10));
+    let share = used(&readings, 0, Span::from_secs(2), Span::from_secs(10));
+    assert!((share - 100.0).abs() < 20.0, "{share}");
+}
+
+fn actions_of(view: &GpuView) -> Vec<Action> {
+    let mut actions = Vec::new();
+    Sharing::default().look(Time::ZERO, view, &mut actions);
+    actions
+}
+
+#[test]
+fn memory_is_capped_and_who_stands_in_the_way_of_the_important_is_evicted() {
+    let important = TenantView { class: Class::Latency, memory_refused: true, ..TenantView::new(TenantId(0)) };
+    let small = TenantView { class: Class::BestEffort, memory_used: 5, ..TenantView::new(TenantId(1)) };
+    let large = TenantView { memory_used: 50, memory_limit: Some(60), ..small.clone() };
+    let large = TenantView { id: TenantId(2), ..large };
+    let view = GpuView { tenants: vec![important.clone(), small, large], memory_total: 80 };
+    let actions = actions_of(&view);
+    assert!(actions.contains(&Action::SetMemoryLimit { tenant: TenantId(0), bytes: 80 }));
+    assert!(actions.contains(&Action::SetMemoryLimit { tenant: TenantId(2), bytes: 60 }));
+    let evicted: Vec<&Action> = actions.iter().filter(|action| matches!(action, Action::Evict { .. })).collect();
+    assert_eq!(evicted, [&Action::Evict { tenant: TenantId(2) }]);
+    // Nobody but a best-effort tenant is.
+    let standard = TenantView { class: Class::Standard, memory_used: 80, ..TenantView::new(TenantId(3)) };
+    let view = GpuView { tenants: vec![important, standard], memory_total: 80 };
+    assert!(!actions_of(&view).iter().any(|action| matches!(action, Action::Evict { .. })));
+}
+
+#[test]
+fn best_effort_depth_is_cut_at_once_and_given_back_slowly() {
+    let mut sharing = Sharing::default();
+    let mut burst = |bursts: u64, burst: u64| {
+        let latency = TenantView {
+            class: Class::Latency,
+            bursts,
+            burst: Span::from_micros(burst),
+            burst_alone: Span::from_micros(1_000),
+            ..TenantView::new(TenantId(0))
+        };
+        let other = TenantView { class: Class::BestEffort, ..TenantView::new(TenantId(1)) };
+        let mut actions = Vec::new();
+        let view = GpuView { tenants: vec![latency, other], memory_total: 0 };
+        sharing.look(sharing.next_look(), &view, &mut actions);
+        let told = actions.iter().filter_map(|action| match action {
+            Action::SetDepth { tenant: TenantId(1), depth } => Some(depth.to_string()),
+            Action::SetGate { tenant: TenantId(1), gate } => Some(format!("{gate:?}")),
+            _ => None,
+        });
+        told.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(burst(0, 0), "Open 200us");
+    assert_eq!(burst(1, 1_050), "");
+    assert_eq!(burst(2, 2_200), "100us");
+    assert_eq!(burst(3, 1_000), "110us");
+    assert_eq!(burst(3, 9_000), "");
+    assert_eq!(burst(4, 9_000), "50us");
+    assert_eq!(burst(5, 9_000), "Held");
+    assert_eq!(burst(6, 1_000), "Open 60us");
+}
