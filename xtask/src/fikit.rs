@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     /// Kernels and gaps are drawn from this many seeds, 1, 2, 3 and so on.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Write the page from the results that are there, without measuring.
     #[arg(long)]
@@ -144,7 +144,7 @@ fn run(
 
 fn scenario(high: &str, low: &str, load: &str, seed: u64) -> String {
     format!(
-        "seed = {seed}\nwarmup = \"500ms\"\nduration = \"20s\"\nnoise = 0.05\n\n[gpu]\nmode = \"fifo\"\n\n\
+        "seed = {seed}\nwarmup = \"500ms\"\nduration = \"10s\"\nnoise = 0.05\n\n[gpu]\nmode = \"fifo\"\n\n\
          [[tenant]]\nname = \"high\"\nclass = \"latency\"\npriority = 0\nmodel = \"{high}\"\n{load}\n\
          [[tenant]]\nname = \"low\"\nclass = \"best-effort\"\npriority = 9\nmodel = \"{low}\"\n"
     )

@@ -60,7 +60,7 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
     )?;
     writeln!(
         out,
-        "- Kernels and gaps vary by 5%; 20 s simulated after a warm-up of 0.5 s. `fikit` and `weft` know means from 20 \
+        "- Kernels and gaps vary by 5%; 10 s simulated after a warm-up of 0.5 s. `fikit` and `weft` know means from 20 \
          requests of each task alone, drawn from another seed\n"
     )?;
     high(results, out)?;
@@ -98,7 +98,7 @@ fn low(results: &Results, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\n## What it costs the low-priority task when the other never pauses\n")?;
     writeln!(
         out,
-        "Its speed over default sharing, as above. A dash: not one request was answered in 20 s, because its kernels \
+        "Its speed over default sharing, as above. A dash: not one request was answered in 10 s, because its kernels \
          fit no gap. That is what a strict priority means.\n"
     )?;
     table(results, false, "continuous", out, |default, own| Some(of(default)? / of(own)?))

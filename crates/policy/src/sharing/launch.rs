@@ -21,6 +21,8 @@ use crate::{Span, Time};
 pub const DAEMON_SILENT: Span = Span::from_millis(100);
 /// Nobody waits longer than this before looking again.
 pub const LOOK_AGAIN: Span = Span::from_millis(1);
+/// Nor shorter than this: looking costs something, and what it looks at changes no faster.
+const LOOK_LEAST: Span = Span::from_micros(5);
 /// How late the owner of a gap may be before it counts as gone; in the middle of a burst, beyond twice the gap.
 const LATE: Span = Span::from_millis(1);
 
@@ -79,7 +81,7 @@ pub enum Verdict {
 
 /// Whether a kernel that is predicted to take `predicted` may be launched.
 pub fn may_launch(now: Time, own: Own, control: &Control, others: &[Neighbour], predicted: Span) -> Verdict {
-    let wait = |until: Time| Verdict::Wait { until: until.min(now + LOOK_AGAIN).max(now + Span::from_nanos(1)) };
+    let wait = |until: Time| Verdict::Wait { until: until.min(now + LOOK_AGAIN).max(now + LOOK_LEAST) };
     let alive = now - control.heartbeat <= DAEMON_SILENT;
     if alive && own.charged >= control.allowed {
         return wait(Time::NEVER);
