@@ -8,6 +8,7 @@ use gateway::grpc::{self, GrpcConfig};
 use gateway::http::{self, HttpConfig};
 use gateway::keys::Keys;
 use gateway::metrics::{self, MetricsConfig};
+use gateway::traces::Traces;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -48,6 +49,7 @@ pub(crate) struct Servers {
     serving: JoinSet<Result<()>>,
     watching: JoinSet<Result<()>>,
     stop: watch::Sender<Stage>,
+    gateway: Arc<Gateway>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,12 +93,16 @@ impl Servers {
             admin: Some(Arc::new(move |request| Box::pin(door.clone().answer(request)))),
             gpus: None,
         };
+        if let Some(traces) = &settings.traces {
+            // Nobody else sets it.
+            let _ = gateway.traces.set(Traces::start(&traces.endpoint, traces.part, &settings.name)?);
+        }
         let mut serving = JoinSet::new();
         serving.spawn(http::serve(gateway.clone(), listeners.http, http_config, until(Stage::Draining)));
         serving.spawn(grpc::serve(gateway.clone(), listeners.grpc, grpc_config, until(Stage::Draining)));
         let mut watching = JoinSet::new();
         watching.spawn(metrics::serve(gateway.clone(), listeners.metrics, metrics_config, until(Stage::Over)));
-        Ok(Servers { serving, watching, stop })
+        Ok(Servers { serving, watching, stop, gateway: gateway.clone() })
     }
 
     /// A server that ended by itself; it does not happen while all is well.
@@ -119,6 +125,8 @@ impl Servers {
         while let Some(ended) = self.watching.join_next().await {
             ended.context("end a server")??;
         }
+        let gateway = self.gateway;
+        tokio::task::spawn_blocking(move || gateway.traces.get().map(Traces::finish)).await.context("end traces")?;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use crate::check;
 use crate::settings::Settings;
 use crate::shared_memory::Regions;
 use crate::statistics::{Refused, Served, Statistics};
+use crate::traces::{Parent, Told, Traces};
 use arc_swap::ArcSwap;
 use policy::Span;
 use rpc::{
@@ -18,7 +19,7 @@ use rpc::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
@@ -50,6 +51,8 @@ pub struct Gateway {
     pub regions: Regions,
     /// What clients asked to be traced and logged.
     pub settings: Settings,
+    /// Where spans are told; nowhere where this is not set.
+    pub traces: OnceLock<Traces>,
 }
 
 /// The models there are, each with its counters.
@@ -101,6 +104,8 @@ pub struct Inference {
     pub priority: u8,
     /// When its first byte was read.
     pub arrived: Instant,
+    /// The client's span that it belongs to.
+    pub parent: Option<Parent>,
 }
 
 /// What a model answered.
@@ -149,6 +154,7 @@ impl Gateway {
             started: Instant::now(),
             regions: Regions::default(),
             settings: Settings::default(),
+            traces: OnceLock::new(),
         }
     }
 
@@ -236,7 +242,7 @@ impl Gateway {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         statistics.last_ms.store(now.as_millis() as u64, Relaxed);
         let pending = Pending::new(statistics);
-        let arrived = inference.arrived;
+        let (arrived, parent) = (inference.arrived, inference.parent);
         let outcome = self.run(entry, inference).await;
         drop(pending);
         let total = Span::from_nanos(arrived.elapsed().as_nanos() as u64);
@@ -252,6 +258,10 @@ impl Gateway {
             Err(ServeError::Refused(refusal)) => statistics.refused(kind_of(refusal), total),
             Err(ServeError::Invalid(_) | ServeError::NotFound(_)) => statistics.invalid(),
             Err(ServeError::Failed(_)) => statistics.failed(total),
+        }
+        if let Some(traces) = self.traces.get() {
+            let outcome = outcome.as_ref().map(|(_, outputs, ..)| (outputs.computed, outputs.batch_size));
+            traces.tell(&Told { parent, model: &entry.spec.name, version: entry.spec.version, total, outcome });
         }
         outcome.map(|(response, ..)| response)
     }

@@ -14,6 +14,7 @@ pub mod remote;
 pub mod config;
 pub mod shared_memory;
 pub mod settings;
+pub mod traces;
 pub mod classification;
 pub mod keys;
 pub mod http;

@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) keys: Keys,
     pub(crate) tls: Option<Tls>,
+    pub(crate) traces: Option<Traces>,
     pub(crate) cluster: Cluster,
     /// What to serve from the start.
     #[serde(rename = "model")]
@@ -42,6 +43,7 @@ impl Default for Settings {
             limits: Limits::default(),
             keys: Keys::default(),
             tls: None,
+            traces: None,
             cluster: Cluster::default(),
             models: Vec::new(),
         }
@@ -119,6 +121,21 @@ pub(crate) struct Tls {
     pub(crate) certificate: PathBuf,
     /// Its private key, in PEM.
     pub(crate) key: PathBuf,
+}
+
+/// Who is told of requests, by OpenTelemetry's protocol.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Traces {
+    /// The collector, such as `http://127.0.0.1:4317`.
+    pub(crate) endpoint: String,
+    /// The part of requests, from 0 to 1, of those that bring no trace of their own.
+    #[serde(default = "all")]
+    pub(crate) part: f64,
+}
+
+fn all() -> f64 {
+    1.0
 }
 
 /// Where the parts are when they are on different machines.
@@ -253,6 +270,11 @@ impl Settings {
         let virtual_models = self.models.iter().any(|spec| matches!(spec.kind, rpc::Kind::Virtual { .. }));
         if virtual_models && self.node.virtual_gpus == 0 {
             return Err("there are virtual models and no GPU to emulate; set `virtual_gpus` under [node]".into());
+        }
+        if let Some(traces) = &self.traces
+            && !(0.0..=1.0).contains(&traces.part)
+        {
+            return Err(format!("`part` under [traces] is {}; it goes from 0 to 1", traces.part));
         }
         if let Some(key) = self.keys.clients.iter().chain(&self.keys.admin).find(|key| !is_hash(key)) {
             return Err(format!("`{key}` is not a SHA-256 in hexadecimal; `printf KEY | sha256sum` prints a key's"));

@@ -4,6 +4,7 @@ use super::decode::Wanted;
 use super::door::Arrived;
 use super::{deadline, decode, describe, encode, status, stream};
 use crate::settings::LogValue;
+use crate::traces::Parent;
 use crate::{Gateway, Inference, ServeError, config};
 use policy::Span;
 use rpc::inference::grpc_inference_service_server::GrpcInferenceService;
@@ -36,6 +37,8 @@ pub(super) struct Call {
     pub(super) gives_up: Option<Span>,
     /// Whether an error is to end the stream.
     pub(super) errors_end_stream: bool,
+    /// The client's span that its requests belong to.
+    pub(super) parent: Option<Parent>,
 }
 
 impl Call {
@@ -47,6 +50,7 @@ impl Call {
             began,
             gives_up: deadline::of(request.metadata()),
             errors_end_stream: asked.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")),
+            parent: request.metadata().get("traceparent").and_then(|value| Parent::read(value.to_str().ok()?)),
         }
     }
 
@@ -77,6 +81,7 @@ impl Service {
             timeout: own_limit.or(asked.timeout),
             priority: asked.priority,
             arrived: call.arrived,
+            parent: call.parent,
         };
         let answer = self.gateway.infer(inference);
         let response = match call.left() {

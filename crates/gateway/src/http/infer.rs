@@ -7,6 +7,7 @@ use super::decode::{Data, InferRequest, decode};
 use super::encode::{Encoded, Ready, encode_ready};
 use super::limits::Lease;
 use super::{body, classification};
+use crate::traces::Parent;
 use crate::{Inference, Response};
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -64,7 +65,8 @@ pub(super) async fn infer(
         held.lease = Some(lease);
         decode(&body, json_length).map_err(|problem| wrong(Problem::invalid(problem)))?
     };
-    let (request, inference) = to_inference(server, request, (model, version), deadline, arrived).map_err(wrong)?;
+    let (request, mut inference) = to_inference(server, request, (model, version), deadline, arrived).map_err(wrong)?;
+    inference.parent = parent(server, &parts.headers);
     let response = server.gateway.infer(inference).await?;
     let accepted = |length: usize| Encoding::of_answer(&parts.headers, length);
     answer(server, request, response, accepted).await
@@ -74,6 +76,12 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Problem> {
     let Some(value) = headers.get(&JSON_LENGTH) else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     parsed.map(Some).ok_or_else(|| Problem::invalid("Inference-Header-Content-Length is not a whole number from 0"))
+}
+
+/// The span that a request belongs to, where anybody is told.
+fn parent(server: &Server, headers: &HeaderMap) -> Option<Parent> {
+    server.gateway.traces.get()?;
+    Parent::read(headers.get("traceparent")?.to_str().ok()?)
 }
 
 /// The shortest deadline that the headers ask for.
@@ -141,6 +149,7 @@ fn to_inference(
         },
         priority: request.priority,
         arrived,
+        parent: None,
     };
     Ok((request, inference))
 }
