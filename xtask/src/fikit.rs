@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 /// Policies that are compared, default sharing first.
 const POLICIES: [&str; 5] = ["default", "weft", "fikit", "priority", "xsched"];
 
-/// Pairs that are counted; those that follow in the file are light.
+/// Pairs that are counted; those that follow in the file were tried and are told apart.
 const TEN: usize = 10;
 
 /// How the two tasks meet.
@@ -45,8 +45,8 @@ struct Results {
 /// One pair in one setting with one seed under one policy.
 #[derive(Debug, Serialize, Deserialize)]
 struct Run {
-    /// One of the ten pairs, or one in which the low-priority task is light.
-    light: bool,
+    /// One of the others that were tried, not of the ten pairs.
+    other: bool,
     high: String,
     low: String,
     setting: String,
@@ -114,7 +114,7 @@ fn run(
     (high, low): (&str, &str),
     (setting, load): (&str, &str),
     seed: u64,
-    light: bool,
+    other: bool,
 ) -> Result<Vec<Run>> {
     let path = workspace.output("fikit")?.join(format!("{high}-{low}-{setting}.seed-{seed}.toml"));
     std::fs::write(&path, scenario(high, low, load, seed)).with_context(|| format!("write {}", path.display()))?;
@@ -125,9 +125,9 @@ fn run(
     let mut runs = Vec::new();
     for report in reports {
         ensure!(report.tenants.len() == 2, "find two tenants in what {path} gave");
-        let [task, other] = [&report.tenants[0], &report.tenants[1]];
+        let [task, low_task] = [&report.tenants[0], &report.tenants[1]];
         runs.push(Run {
-            light,
+            other,
             high: high.to_owned(),
             low: low.to_owned(),
             setting: setting.to_owned(),
@@ -135,7 +135,7 @@ fn run(
             policy: report.policy,
             gpu_busy: report.gpu_busy,
             high_ms: task.completion_ms,
-            low_ms: other.completion_ms,
+            low_ms: low_task.completion_ms,
             high_alone: task.completion_alone,
         });
     }

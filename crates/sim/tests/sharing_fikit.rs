@@ -8,7 +8,7 @@ use sim::sharing::{GpuSpec, Load, Mode, Report, Scenario, TenantSpec, model, run
 const PAIRS: &str = include_str!("../../../bench/fikit/pairs.txt");
 
 fn pairs() -> Vec<(&'static str, &'static str)> {
-    // The light ones follow; with them there is little to gain.
+    // Others that were tried follow; the page tells of them.
     let lines = PAIRS.lines().filter(|line| !line.starts_with('#')).take(10);
     lines.map(|line| line.split_once(' ').expect("two models a line")).collect()
 }
