@@ -74,11 +74,12 @@ impl Servers {
         };
         let (clients, admin) = (keys(&settings.keys.clients)?, keys(&settings.keys.admin)?);
         let mut limits = http::Limits::default();
-        limits.body_bytes = settings.limits.body.map_or(limits.body_bytes, |bytes| bytes.0);
-        limits.memory_bytes = settings.limits.memory.map_or(limits.memory_bytes, |bytes| bytes.0);
+        limits.body_bytes = settings.limits.body.map_or(limits.body_bytes, |bytes| bytes.0 as usize);
+        limits.memory_bytes = settings.limits.memory.map_or(limits.memory_bytes, |bytes| bytes.0 as usize);
         limits.connections = settings.limits.connections.unwrap_or(limits.connections);
         let mut grpc_config = GrpcConfig { keys: clients.clone(), ..GrpcConfig::default() };
-        grpc_config.message_bytes_max = settings.limits.body.map_or(grpc_config.message_bytes_max, |bytes| bytes.0);
+        grpc_config.message_bytes_max =
+            settings.limits.body.map_or(grpc_config.message_bytes_max, |bytes| bytes.0 as usize);
         grpc_config.connections_max = settings.limits.connections.unwrap_or(grpc_config.connections_max);
         let mut http_config = HttpConfig { limits, keys: clients, admin_keys: admin.clone(), tls: None };
         if let Some(tls) = &settings.tls {

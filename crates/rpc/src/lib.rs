@@ -7,6 +7,8 @@
 
 pub mod tensor;
 pub mod model;
+pub mod share;
+mod size;
 pub mod link;
 pub mod catalog;
 pub mod inference;
@@ -17,4 +19,6 @@ pub use link::{
     Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
 };
 pub use model::{Kind, Line, ModelInfo, ModelSpec, TensorSpec};
+pub use share::{Percent, Share, ShareAsked};
+pub use size::Bytes;
 pub use tensor::{DataType, Tensor};

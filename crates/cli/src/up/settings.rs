@@ -5,11 +5,10 @@
 
 use crate::output::{Misuse, reason};
 use anyhow::Result;
-use rpc::ModelSpec;
+use rpc::{Bytes, ModelSpec};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Deserialize)]
@@ -161,37 +160,6 @@ impl Default for Cluster {
     }
 }
 
-/// A number of bytes: `"64MiB"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Bytes(pub(crate) usize);
-
-impl TryFrom<String> for Bytes {
-    type Error = String;
-    fn try_from(text: String) -> Result<Bytes, String> {
-        text.parse()
-    }
-}
-
-impl FromStr for Bytes {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Bytes, String> {
-        const UNITS: [(&str, usize); 7] = [
-            ("KiB", 1 << 10),
-            ("MiB", 1 << 20),
-            ("GiB", 1 << 30),
-            ("kB", 1_000),
-            ("MB", 1_000_000),
-            ("GB", 1_000_000_000),
-            ("B", 1),
-        ];
-        let wrong = || format!("`{text}` is not a size; write it like \"64MiB\"");
-        let (unit, factor) = UNITS.into_iter().find(|(unit, _)| text.ends_with(unit)).ok_or_else(wrong)?;
-        let number: usize = text[..text.len() - unit.len()].trim().parse().map_err(|_| wrong())?;
-        number.checked_mul(factor).map(Bytes).ok_or_else(wrong)
-    }
-}
-
 impl Settings {
     /// Reads a file. Paths in it are taken from its own folder.
     pub(crate) fn read(path: &Path) -> Result<Settings> {
@@ -227,6 +195,11 @@ impl Settings {
     /// What gateways and nodes must bring to join.
     pub(crate) fn token(&self) -> Option<String> {
         self.cluster.token.clone().or_else(|| std::env::var("WEFT_TOKEN").ok()).filter(|token| !token.is_empty())
+    }
+
+    /// Whether it was said where the scheduler is.
+    pub(crate) fn has_scheduler(&self, typed: Option<&str>) -> bool {
+        typed.is_some() || self.cluster.scheduler.is_some()
     }
 
     /// Where the scheduler is, as typed or as written.
@@ -304,15 +277,6 @@ mod tests {
         assert!(settings.state.is_absolute() && settings.state.ends_with("s"));
         let rpc::Kind::Onnx { path } = &settings.models[0].kind else { panic!("it is an ONNX model") };
         assert!(path.is_absolute() && path.ends_with("m.onnx"));
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!("64MiB".parse(), Ok(Bytes(64 << 20)));
-        assert_eq!("5 kB".parse(), Ok(Bytes(5_000)));
-        for wrong in ["64", "MiB", "-1B", "99999999999999GiB"] {
-            assert!(wrong.parse::<Bytes>().is_err(), "{wrong}");
-        }
     }
 
     #[test]

@@ -1,0 +1,244 @@
+//! What a program may have of a GPU, as people ask for it and as it is meant.
+//!
+//! People say only what they want to be different; [`Share`] is what that comes to, and always makes sense.
+
+use crate::Bytes;
+use policy::sharing::{Class, PRIORITY_LEAST, WHOLE};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A part of a GPU: `"30%"`, kept in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Percent(u32);
+
+impl Percent {
+    /// All of it.
+    pub const ALL: Percent = Percent(WHOLE);
+    /// None of it.
+    pub const NONE: Percent = Percent(0);
+
+    /// In thousandths.
+    pub const fn permille(self) -> u32 {
+        self.0
+    }
+}
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Percent, String> {
+        let wrong = || format!("`{text}` is not a share; write it like 30%");
+        let number = text.strip_suffix('%').ok_or_else(wrong)?.trim();
+        let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
+        if !digits(whole) || !digits(tenths) || tenths.len() > 1 || whole.len() > 6 {
+            return Err(wrong());
+        }
+        let permille = whole.parse::<u32>().map_err(|_| wrong())? * 10 + tenths.parse::<u32>().map_err(|_| wrong())?;
+        if permille > WHOLE {
+            return Err(format!("`{text}` is more than a whole GPU; at most 100% can be shared out"));
+        }
+        Ok(Percent(permille))
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Percent, String> {
+        text.parse()
+    }
+}
+
+impl From<Percent> for String {
+    fn from(percent: Percent) -> String {
+        percent.to_string()
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 % 10 {
+            0 => write!(formatter, "{}%", self.0 / 10),
+            tenths => write!(formatter, "{}.{tenths}%", self.0 / 10),
+        }
+    }
+}
+
+/// What somebody asks for; what is not said stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShareAsked {
+    /// What the program is to others on its GPU: `latency`, `standard` or `best-effort`.
+    #[serde(skip_serializing_if = "Option::is_none", with = "class")]
+    pub class: Option<Class>,
+    /// 0, the most important of its class, to 9.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// Guaranteed whenever it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Percent>,
+    /// Never passed, even when nobody else wants the GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Percent>,
+    /// GPU memory that it may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// Which GPU: its number, or its UUID or the beginning of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
+}
+
+/// A share that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "ShareAsked", into = "ShareAsked")]
+#[allow(missing_docs, reason = "each is the field of `ShareAsked` with this name")]
+pub struct Share {
+    pub class: Class,
+    pub priority: u8,
+    pub request: Percent,
+    pub limit: Percent,
+    pub memory: Option<Bytes>,
+    pub gpu: Option<String>,
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share {
+            class: Class::Standard,
+            priority: 5,
+            request: Percent::NONE,
+            limit: Percent::ALL,
+            memory: None,
+            gpu: None,
+        }
+    }
+}
+
+impl Share {
+    /// The share after a change; an error says what makes no sense.
+    pub fn with(&self, asked: &ShareAsked) -> Result<Share, String> {
+        let share = Share {
+            class: asked.class.unwrap_or(self.class),
+            priority: asked.priority.unwrap_or(self.priority),
+            request: asked.request.unwrap_or(self.request),
+            limit: asked.limit.unwrap_or(self.limit),
+            memory: asked.memory.or(self.memory),
+            gpu: asked.gpu.clone().or_else(|| self.gpu.clone()),
+        };
+        if share.priority > PRIORITY_LEAST {
+            return Err(format!("priority {} is not one of 0 (most important) to {PRIORITY_LEAST}", share.priority));
+        }
+        if share.limit == Percent::NONE {
+            return Err("a limit of 0% would never let the program run".into());
+        }
+        if share.request > share.limit {
+            return Err(format!("the request of {} is more than the limit of {}", share.request, share.limit));
+        }
+        if share.memory == Some(Bytes(0)) {
+            return Err("a program without any memory cannot use a GPU".into());
+        }
+        if share.gpu.as_ref().is_some_and(String::is_empty) {
+            return Err("a GPU is named by its number or its UUID".into());
+        }
+        Ok(share)
+    }
+}
+
+impl TryFrom<ShareAsked> for Share {
+    type Error = String;
+
+    fn try_from(asked: ShareAsked) -> Result<Share, String> {
+        Share::default().with(&asked)
+    }
+}
+
+impl From<Share> for ShareAsked {
+    fn from(share: Share) -> ShareAsked {
+        ShareAsked {
+            class: Some(share.class),
+            priority: Some(share.priority),
+            request: Some(share.request),
+            limit: Some(share.limit),
+            memory: share.memory,
+            gpu: share.gpu,
+        }
+    }
+}
+
+/// Classes as people write them.
+const CLASSES: [(&str, Class); 3] =
+    [("latency", Class::Latency), ("standard", Class::Standard), ("best-effort", Class::BestEffort)];
+
+/// The class with this name.
+pub fn read_class(text: &str) -> Result<Class, String> {
+    let found = CLASSES.into_iter().find(|(name, _)| *name == text).map(|(_, class)| class);
+    found.ok_or_else(|| format!("`{text}` is not a class; latency, standard and best-effort are"))
+}
+
+/// What a class is called.
+pub fn class_name(class: Class) -> &'static str {
+    CLASSES.into_iter().find(|(_, known)| *known == class).map_or("standard", |(name, _)| name)
+}
+
+mod class {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(class: &Option<Class>, serializer: S) -> Result<S::Ok, S::Error> {
+        class.map(class_name).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Class>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| read_class(&text)).transpose().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Share, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_has_a_default_and_reads_back_the_same() {
+        assert_eq!(read("{}"), Ok(Share::default()));
+        let text = r#"{"class": "best-effort", "priority": 2, "request": "12.5%", "limit": "60%", "memory": "20GiB"}"#;
+        let share = read(text).unwrap();
+        assert_eq!((share.class, share.request.permille()), (Class::BestEffort, 125));
+        assert_eq!(read(&serde_json::to_string(&share).unwrap()), Ok(share));
+    }
+
+    #[test]
+    fn a_change_leaves_the_rest_alone() {
+        let share = read(r#"{"class": "latency", "request": "30%", "limit": "60%"}"#).unwrap();
+        let asked = ShareAsked { limit: Some("40%".parse().unwrap()), ..ShareAsked::default() };
+        let changed = share.with(&asked).unwrap();
+        assert_eq!((changed.class, changed.request, changed.limit.permille()), (share.class, share.request, 400));
+        let less = ShareAsked { limit: Some("20%".parse().unwrap()), ..ShareAsked::default() };
+        assert_eq!(share.with(&less).unwrap_err(), "the request of 30% is more than the limit of 20%");
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        let check = |text: &str, expected: &str| {
+            let message = read(text).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        };
+        check(r#"{"class": "fast"}"#, "`fast` is not a class");
+        check(r#"{"priority": 10}"#, "priority 10 is not one of");
+        check(r#"{"request": "130%"}"#, "`130%` is more than a whole GPU");
+        check(r#"{"limit": "0%"}"#, "a limit of 0%");
+        check(r#"{"memory": "0B"}"#, "without any memory");
+        check(r#"{"memory": "lots"}"#, "`lots` is not a size");
+        check(r#"{"colour": 3}"#, "unknown field `colour`");
+        for wrong in ["30", "%", "-5%", "3.14%", "1e2%", "99999999999%", "٣%"] {
+            assert!(wrong.parse::<Percent>().is_err(), "{wrong}");
+        }
+    }
+}
