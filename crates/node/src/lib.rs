@@ -23,6 +23,7 @@ mod python;
 mod environment;
 pub mod worker;
 pub mod remote;
+pub mod sharing;
 
 pub use config::Config;
 pub use environment::{Environment, find_environment, setup};

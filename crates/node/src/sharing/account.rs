@@ -1,0 +1,219 @@
+//! What one tenant did on one GPU: its processes' pages added up, and what the policy said to it.
+//!
+//! Invariants:
+//! 1. Totals only grow. A process that ends takes nothing back, so that a tenant cannot shed what it used by starting
+//!    over; a process that comes with a past is charged from then on.
+//! 2. Pages may hold anything. A counter that runs backwards is not believed, and one look adds at most
+//!    [`CHARGE_MOST_NS`] and the memory of the whole GPU.
+
+use super::ledger::Tenant;
+use super::slot::Seen;
+use policy::sharing::{Action, Gate, TenantView};
+use policy::{Span, TenantId};
+use std::collections::VecDeque;
+
+/// The most GPU time that is believed to have been launched between two looks.
+const CHARGE_MOST_NS: u64 = 10_000_000_000;
+/// How often totals are remembered, and how many times, to tell rates over the last second.
+const MARK_EVERY_NS: u64 = 100_000_000;
+const MARKS: usize = 11;
+/// A process that did nothing for so long does not get a part of its tenant's allowance.
+const ACTIVE_NS: u64 = 100_000_000;
+
+/// One tenant on one GPU.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) charged_ns: u64,
+    pub(super) launches: u64,
+    pub(super) refused: u64,
+    waited_ns: u64,
+    wanted_ns: u64,
+    bursts: u64,
+    burst_ns: u64,
+    burst_alone_ns: u64,
+    marks: VecDeque<Mark>,
+    /// Of this look.
+    pub(super) processes: u32,
+    pub(super) active: u32,
+    pub(super) used_bytes: u64,
+    pub(super) hooks: [u64; 4],
+    pub(super) channel_groups: u32,
+    look: Look,
+    /// What the policy said.
+    pub(super) allowed: Span,
+    pub(super) held: bool,
+    pub(super) depth: Span,
+    pub(super) memory_limit: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    charged_ns: u64,
+    wanted_ns: u64,
+    bursts: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at_ns: u64,
+    charged_ns: u64,
+    launches: u64,
+    waited_ns: u64,
+}
+
+/// The time between two looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
+impl Account {
+    pub(super) fn new() -> Account {
+        Account {
+            charged_ns: 0,
+            launches: 0,
+            refused: 0,
+            waited_ns: 0,
+            wanted_ns: 0,
+            bursts: 0,
+            burst_ns: 0,
+            burst_alone_ns: 0,
+            marks: VecDeque::with_capacity(MARKS),
+            processes: 0,
+            active: 0,
+            used_bytes: 0,
+            hooks: [0; 4],
+            channel_groups: 0,
+            look: Look::default(),
+            allowed: Span::MAX,
+            held: false,
+            depth: Span::MAX,
+            memory_limit: u64::MAX,
+        }
+    }
+
+    /// A look begins.
+    pub(super) fn begin(&mut self) {
+        (self.processes, self.active, self.used_bytes, self.channel_groups) = (0, 0, 0, 0);
+        self.look = Look::default();
+    }
+
+    /// One of its processes, as its page says, if it has said anything yet.
+    pub(super) fn read(&mut self, page: Option<&shm::Tenant>, seen: &mut Seen, interval: Interval, memory: u64) {
+        self.processes += 1;
+        let Some(page) = page else { return };
+        let Interval { from_ns, to_ns } = interval;
+        let grew = |now: u64, before: &mut u64| {
+            let by = now.saturating_sub(*before);
+            *before = now.max(*before);
+            by
+        };
+        let charged = grew(page.charged_ns, &mut seen.charged_ns).min(CHARGE_MOST_NS);
+        let waited = grew(page.waited_ns, &mut seen.waited_ns).min(CHARGE_MOST_NS);
+        let bursts = grew(page.bursts, &mut seen.bursts);
+        self.launches =
+            self.launches.saturating_add(grew(page.launches.saturating_add(page.graph_launches), &mut seen.launches));
+        self.refused = self.refused.saturating_add(grew(page.refused, &mut seen.refused));
+        self.charged_ns = self.charged_ns.saturating_add(charged);
+        self.waited_ns = self.waited_ns.saturating_add(waited);
+        self.look.charged_ns = self.look.charged_ns.saturating_add(charged);
+        self.look.bursts = self.look.bursts.saturating_add(bursts);
+        if bursts > 0 {
+            self.burst_ns = page.last_burst_ns;
+        }
+        seen.used_bytes = page.used_bytes.min(memory);
+        self.used_bytes = self.used_bytes.saturating_add(seen.used_bytes);
+        self.channel_groups = self.channel_groups.saturating_add(page.channel_groups.min(1 << 16));
+        for (all, its) in self.hooks.iter_mut().zip(page.hooks) {
+            *all |= its;
+        }
+
+        // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
+        let busy = page.busy_until_ns.min(to_ns).saturating_sub(from_ns).max(charged.min(to_ns - from_ns));
+        seen.waiting = page.waiting_since_ns != 0 && page.waiting_since_ns <= to_ns;
+        let waiting = if seen.waiting { to_ns - page.waiting_since_ns.max(from_ns).min(to_ns) } else { 0 };
+        let wanted = busy.saturating_add(waited.max(waiting));
+        self.look.wanted_ns = self.look.wanted_ns.saturating_add(wanted);
+        if wanted > 0 {
+            seen.active_ns = to_ns;
+        }
+        if to_ns - seen.active_ns.min(to_ns) <= ACTIVE_NS {
+            self.active += 1;
+        }
+    }
+
+    /// The look is over. `alone` says whether nobody else had anything done meanwhile.
+    pub(super) fn end(&mut self, interval: Interval, alone: bool) {
+        let Interval { from_ns, to_ns } = interval;
+        self.wanted_ns = self.wanted_ns.saturating_add(self.look.wanted_ns.min(to_ns - from_ns));
+        self.bursts = self.bursts.saturating_add(self.look.bursts);
+        if alone && self.look.bursts > 0 {
+            self.burst_alone_ns = match self.burst_alone_ns {
+                0 => self.burst_ns,
+                alone => alone - alone / 8 + self.burst_ns / 8,
+            };
+        }
+        if self.marks.back().is_none_or(|mark| to_ns - mark.at_ns.min(to_ns) >= MARK_EVERY_NS) {
+            if self.marks.len() == MARKS {
+                self.marks.pop_front();
+            }
+            let (charged_ns, launches, waited_ns) = (self.charged_ns, self.launches, self.waited_ns);
+            self.marks.push_back(Mark { at_ns: to_ns, charged_ns, launches, waited_ns });
+        }
+    }
+
+    /// What was charged during this look.
+    pub(super) fn charged_now_ns(&self) -> u64 {
+        self.look.charged_ns
+    }
+
+    /// What the policy is to see.
+    pub(super) fn view(&self, number: u32, tenant: &Tenant) -> TenantView {
+        TenantView {
+            class: tenant.share.class,
+            priority: tenant.share.priority,
+            request: tenant.share.request.permille(),
+            limit: tenant.share.limit.permille(),
+            charged: Span::from_nanos(self.charged_ns),
+            wanted: Span::from_nanos(self.wanted_ns),
+            burst: Span::from_nanos(self.burst_ns),
+            burst_alone: Span::from_nanos(self.burst_alone_ns),
+            bursts: self.bursts,
+            memory_limit: tenant.share.memory.map(|bytes| bytes.0),
+            memory_used: self.used_bytes,
+            ..TenantView::new(TenantId(number))
+        }
+    }
+
+    /// What the policy says.
+    pub(super) fn apply(&mut self, action: Action) {
+        match action {
+            Action::SetAllowance { allowed, .. } => self.allowed = allowed,
+            Action::SetGate { gate, .. } => self.held = gate == Gate::Held,
+            Action::SetDepth { depth, .. } => self.depth = depth,
+            Action::SetMemoryLimit { bytes, .. } => self.memory_limit = bytes,
+            // Programs of users are not ended by this daemon: who asked for too little memory is told so.
+            Action::Evict { .. } => {}
+        }
+    }
+
+    /// What one process's own counter may grow to: what is left of the tenant's allowance is for those that are active.
+    pub(super) fn allowed_for(&self, seen: &Seen) -> u64 {
+        if self.allowed == Span::MAX {
+            return shm::NO_LIMIT;
+        }
+        let left = self.allowed.nanos().saturating_sub(self.charged_ns);
+        seen.charged_ns.saturating_add(left / u64::from(self.active.max(1)))
+    }
+
+    /// Over about the last second: used GPU and waiting in thousandths, launches a second.
+    pub(super) fn rates(&self, now_ns: u64) -> (u32, u32, u64) {
+        let Some(mark) = self.marks.front().filter(|mark| mark.at_ns < now_ns) else { return (0, 0, 0) };
+        let passed = u128::from(now_ns - mark.at_ns);
+        let rate = |now: u64, then: u64, scale: u128| u128::from(now - then) * scale / passed;
+        let permille = |now, then| rate(now, then, 1_000).min(1_000_000) as u32;
+        let launches = rate(self.launches, mark.launches, 1_000_000_000).min(u128::from(u64::MAX)) as u64;
+        (permille(self.charged_ns, mark.charged_ns), permille(self.waited_ns, mark.waited_ns), launches)
+    }
+}

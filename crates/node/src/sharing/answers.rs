@@ -1,0 +1,172 @@
+//! What commands ask, answered: tenants that come, shares that change, how everybody is.
+
+use super::daemon::Running;
+use super::gpus::Gpu;
+use super::ledger::{Tenant, Token};
+use super::pidfd::Watched;
+use super::wire::{Answer, Change, Question, Register, Registered, Status, StatusAsked, TenantStatus};
+use policy::sharing::WHOLE;
+use rpc::{Bytes, Share};
+use shm::{MAX_MESSAGE, Name, now_ns};
+
+/// What is left of a packet for GPUs in one answer: the rest is for tenants that use none.
+const STATUS_BYTES: usize = MAX_MESSAGE / 2;
+/// Bytes of a name that a number may be added to.
+const NAME_BYTES: usize = 56;
+
+/// Answers a question in JSON, whatever it is.
+pub(super) fn answer(daemon: &mut Running, token: Token, text: &str) -> Answer {
+    let answered = match serde_json::from_str(text) {
+        Ok(Question::Register(register)) => daemon.register(token, register).map(Answer::Registered),
+        Ok(Question::Set(change)) => daemon.set(token, change).map(Answer::Set),
+        Ok(Question::Status(asked)) => Ok(Answer::Status(daemon.status(&asked))),
+        Err(error) => Err(format!("the question makes no sense: {error}")),
+    };
+    answered.unwrap_or_else(Answer::Error)
+}
+
+/// An answer as text that fits a packet.
+pub(super) fn write(answer: &Answer) -> String {
+    let text = serde_json::to_string(answer).unwrap_or_default();
+    match text.len() {
+        0 => r#"{"error":"the answer could not be written"}"#.into(),
+        length if length > MAX_MESSAGE - 64 => r#"{"error":"the answer does not fit a packet"}"#.into(),
+        _ => text,
+    }
+}
+
+impl Running {
+    fn register(&mut self, token: Token, register: Register) -> Result<Registered, String> {
+        let visitor = self.visitors.get(&token).ok_or("nobody is there")?;
+        let peer = visitor.peer;
+        if visitor.registered {
+            return Err("this connection registered a tenant already".into());
+        }
+        if self.config.gpus.gpus.is_empty() {
+            let problem = self.config.gpus.problem.as_deref().unwrap_or("this machine has no GPU");
+            return Err(format!("there is no GPU to share: {problem}"));
+        }
+        let share = Share::try_from(register.share)?;
+        let gpu = share.gpu.as_deref().map(|text| self.config.gpus.named(text).cloned()).transpose()?;
+        self.check(None, &share, gpu.as_ref())?;
+        let name = if register.rename {
+            let end = register.name.char_indices().map(|(at, _)| at).take_while(|at| *at <= NAME_BYTES).last();
+            let short =
+                if register.name.len() <= NAME_BYTES { &register.name } else { &register.name[..end.unwrap_or(0)] };
+            self.ledger.free_name(short)
+        } else {
+            register.name
+        };
+        if Name::new(&name).is_none() {
+            return Err(format!(
+                "`{}` is not a name: 1 to 64 bytes without control characters are",
+                name.escape_debug()
+            ));
+        }
+        let uuid = gpu.map(|gpu| gpu.uuid.to_string());
+        // A number may mean another GPU tomorrow.
+        let share = Share { gpu: uuid.clone(), ..share };
+        let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
+        let number = self.ledger.add(Tenant { leader, ..Tenant::new(name.clone(), peer.uid, share) })?;
+        if let Some(tenant) = self.ledger.get_mut(number) {
+            tenant.registered.insert(token);
+        }
+        if let Some(visitor) = self.visitors.get_mut(&token) {
+            visitor.registered = true;
+        }
+        self.write_now = true;
+        tracing::info!(tenant = name, user = peer.uid, pid = peer.pid, "registered");
+        Ok(Registered { name, gpu: uuid })
+    }
+
+    fn set(&mut self, token: Token, change: Change) -> Result<Share, String> {
+        let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
+        let number = self.ledger.named_for(&change.name, user)?;
+        if change.share.gpu.is_some() {
+            return Err("a program that runs cannot be moved to another GPU".into());
+        }
+        let tenant = self.ledger.get(number).ok_or("it is gone")?;
+        let share = tenant.share.with(&change.share)?;
+        let gpu = share.gpu.as_deref().and_then(|text| self.config.gpus.named(text).ok()).cloned();
+        self.check(Some(number), &share, gpu.as_ref())?;
+        if let Some(tenant) = self.ledger.get_mut(number) {
+            tenant.share = share.clone();
+        }
+        (self.write_now, self.tick_now) = (true, true);
+        tracing::info!(tenant = change.name, user, "changed");
+        Ok(share)
+    }
+
+    /// Whether the GPUs have what a share asks for.
+    fn check(&self, number: Option<u32>, share: &Share, gpu: Option<&Gpu>) -> Result<(), String> {
+        let gpus = &self.config.gpus.gpus;
+        let largest = gpu.into_iter().chain(gpus.iter().filter(|_| gpu.is_none())).map(|gpu| gpu.memory_bytes).max();
+        if let (Some(wanted), Some(there)) = (share.memory, largest)
+            && wanted.0 > there
+        {
+            return Err(format!("{wanted} of memory is more than the GPU has, which is {}", Bytes(there)));
+        }
+        for board in &self.boards {
+            // Where it will run is known when it was said, when it runs, or when there is only one place.
+            let is_on = |number: Option<u32>, share: &Share| match &share.gpu {
+                Some(named) => self.config.gpus.named(named).is_ok_and(|gpu| gpu.uuid == board.gpu.uuid),
+                None => gpus.len() == 1 || number.is_some_and(|number| board.has(number)),
+            };
+            if share.request.permille() == 0 || !is_on(number, share) {
+                continue;
+            }
+            let others = self.ledger.iter().filter(|(other, _)| Some(*other) != number);
+            let others = others.filter(|(other, tenant)| is_on(Some(*other), &tenant.share));
+            let taken: u32 = others.map(|(_, tenant)| tenant.share.request.permille()).sum();
+            if taken + share.request.permille() > WHOLE {
+                let left = WHOLE.saturating_sub(taken);
+                return Err(format!(
+                    "a request of {} cannot be kept: others were promised all but {}.{}% of GPU {}",
+                    share.request,
+                    left / 10,
+                    left % 10,
+                    board.gpu.index
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn status(&self, asked: &StatusAsked) -> Status {
+        let now = now_ns();
+        let mut status = Status {
+            pid: std::process::id(),
+            driver: self.config.gpus.driver.clone(),
+            problem: self.config.gpus.problem.clone(),
+            ..Status::default()
+        };
+        let mut bytes = 0;
+        for (index, board) in self.boards.iter().enumerate().skip(asked.from) {
+            let gpu = board.status(now, &self.ledger);
+            bytes += serde_json::to_string(&gpu).map_or(0, |text| text.len());
+            if bytes > STATUS_BYTES && !status.gpus.is_empty() {
+                status.next = Some(index);
+                break;
+            }
+            status.gpus.push(gpu);
+        }
+        let idle = self.ledger.iter().filter(|(number, _)| !self.boards.iter().any(|board| board.has(*number)));
+        let idle = idle.map(|(_, tenant)| TenantStatus {
+            name: tenant.name.clone(),
+            user: tenant.user,
+            share: tenant.share.clone(),
+            ..TenantStatus::default()
+        });
+        // Those that do nothing are named as far as there is room.
+        let mut room = MAX_MESSAGE.saturating_sub(bytes + 4_096);
+        status.idle = idle
+            .take_while(|tenant| {
+                let length = serde_json::to_string(tenant).map_or(0, |text| text.len() + 1);
+                let fits = length <= room;
+                room = room.saturating_sub(length);
+                fits
+            })
+            .collect();
+        status
+    }
+}

@@ -1,0 +1,312 @@
+//! One GPU: its slots, who is in them, and what the policy makes of it.
+//!
+//! A tick reads every page, adds them up by tenant, lets `policy::sharing` look, and writes every control page. What
+//! processes say of themselves moves their own tenant's numbers only; who is more important than whom is taken from the
+//! ledger.
+
+use super::account::{Account, Interval};
+use super::gpus::Gpu;
+use super::ledger::{Ledger, Token};
+use super::pidfd::Watched;
+use super::slot::{Occupant, Seen, Slot};
+use super::wire::{GpuStatus, TenantStatus};
+use policy::sharing::{Action, Class, GpuView, Sharing};
+use policy::{TenantId, Time};
+use shm::{ControlPage, SLOTS};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A gap between ticks is never taken to be longer: the machine slept.
+const INTERVAL_MOST_NS: u64 = 1_000_000_000;
+
+/// One GPU.
+pub(super) struct Board {
+    pub(super) gpu: Gpu,
+    /// Made when the first process comes.
+    slots: Vec<Slot>,
+    /// Slots in the order in which they were left, so that the one that was left last is taken last.
+    order: VecDeque<usize>,
+    accounts: BTreeMap<u32, Account>,
+    sharing: Sharing,
+    view: GpuView,
+    actions: Vec<Action>,
+    ticked_ns: u64,
+}
+
+/// A process that comes.
+pub(super) struct Attaching {
+    pub(super) tenant: u32,
+    pub(super) token: Token,
+    pub(super) process: Watched,
+    /// What it was charged before, where it was attached before.
+    pub(super) charged_ns: u64,
+}
+
+/// Where a process was put.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) slot: u32,
+    pub(super) generation: u64,
+}
+
+impl Board {
+    pub(super) fn new(gpu: Gpu) -> Board {
+        let view = GpuView { memory_total: gpu.memory_bytes, ..GpuView::default() };
+        Board {
+            gpu,
+            slots: Vec::new(),
+            order: VecDeque::new(),
+            accounts: BTreeMap::new(),
+            sharing: Sharing::default(),
+            view,
+            actions: Vec::new(),
+            ticked_ns: 0,
+        }
+    }
+
+    /// Whether any process is here.
+    pub(super) fn is_idle(&self) -> bool {
+        self.slots.iter().all(|slot| slot.occupant.is_none())
+    }
+
+    /// Finds a slot for a process. One that is here already by another connection moves.
+    pub(super) fn attach(&mut self, attaching: Attaching, now_ns: u64) -> Result<Place, String> {
+        if self.slots.is_empty() {
+            let slots = (0..SLOTS).map(|_| Slot::new()).collect::<std::io::Result<Vec<Slot>>>();
+            self.slots = slots.map_err(|error| format!("no memory for pages could be had: {error}"))?;
+            self.order = (0..SLOTS).collect();
+        }
+        let pid = attaching.process.pid;
+        let is_here = |slot: &Slot| slot.occupant.as_ref().is_some_and(|occupant| occupant.process.pid == pid);
+        if let Some(index) = self.slots.iter().position(is_here) {
+            self.leave(index);
+        }
+        let free = |slot: &&usize| self.slots[**slot].is_free_for(pid);
+        // One that nobody had is better than one whose last process must be looked at.
+        let found = self.order.iter().find(|slot| self.slots[**slot].is_new()).or_else(|| self.order.iter().find(free));
+        let index = *found.ok_or_else(|| format!("{SLOTS} processes use GPU {} already", self.gpu.index))?;
+        let Attaching { tenant, token, process, charged_ns } = attaching;
+        let seen = Seen { charged_ns, active_ns: now_ns, ..Seen::default() };
+        let generation = self.slots[index].occupy(Occupant { tenant, token, process, seen }, now_ns);
+        Ok(Place { slot: index as u32, generation })
+    }
+
+    /// The files for the process in a slot.
+    pub(super) fn files(&self, slot: u32) -> Vec<BorrowedFd<'_>> {
+        let own = self.slots[slot as usize].own_files();
+        own.into_iter().chain(self.slots.iter().map(Slot::file)).collect()
+    }
+
+    /// A connection is gone, and its process with it.
+    pub(super) fn release(&mut self, token: Token) {
+        let of_it = |slot: &Slot| slot.occupant.as_ref().is_some_and(|occupant| occupant.token == token);
+        while let Some(index) = self.slots.iter().position(of_it) {
+            self.leave(index);
+        }
+    }
+
+    fn leave(&mut self, index: usize) {
+        self.slots[index].release();
+        self.order.retain(|slot| *slot != index);
+        self.order.push_back(index);
+        // A GPU that nobody is left on is not looked at again before somebody comes.
+        let slots = &self.slots;
+        let is_here =
+            |tenant: u32| slots.iter().filter_map(|slot| slot.occupant.as_ref()).any(|its| its.tenant == tenant);
+        self.accounts.retain(|tenant, _| is_here(*tenant));
+    }
+
+    /// Looks at everybody and says to everybody what goes.
+    pub(super) fn tick(&mut self, now_ns: u64, ledger: &Ledger) {
+        let from_ns = self.ticked_ns.max(now_ns.saturating_sub(INTERVAL_MOST_NS)).min(now_ns);
+        self.ticked_ns = now_ns;
+        self.read(Interval { from_ns, to_ns: now_ns });
+        self.view.tenants.clear();
+        for (number, account) in &self.accounts {
+            self.view.tenants.extend(ledger.get(*number).map(|tenant| account.view(*number, tenant)));
+        }
+        self.sharing.look(Time::from_nanos(now_ns), &self.view, &mut self.actions);
+        for action in self.actions.drain(..) {
+            if let Some(account) = self.accounts.get_mut(&tenant_of(action).0) {
+                account.apply(action);
+            }
+        }
+        self.write(now_ns, ledger);
+    }
+
+    fn read(&mut self, interval: Interval) {
+        for account in self.accounts.values_mut() {
+            account.begin();
+        }
+        let memory = self.gpu.memory_bytes;
+        for slot in &mut self.slots {
+            let page = slot.read();
+            let Some(occupant) = &mut slot.occupant else { continue };
+            let account = self.accounts.entry(occupant.tenant).or_insert_with(Account::new);
+            account.read(page.as_ref(), &mut occupant.seen, interval, memory);
+        }
+        self.accounts.retain(|_, account| account.processes > 0);
+        let busy = self.accounts.values().filter(|account| account.charged_now_ns() > 0).count();
+        for account in self.accounts.values_mut() {
+            let others = busy - usize::from(account.charged_now_ns() > 0);
+            account.end(interval, others == 0);
+        }
+    }
+
+    fn write(&mut self, now_ns: u64, ledger: &Ledger) {
+        let ranks: Vec<Option<(u32, (Class, u8))>> = self
+            .slots
+            .iter()
+            .map(|slot| {
+                let tenant = slot.occupant.as_ref()?.tenant;
+                let share = &ledger.get(tenant)?.share;
+                Some((tenant, (share.class, share.priority)))
+            })
+            .collect();
+        for (index, slot) in self.slots.iter().enumerate() {
+            let (Some(occupant), Some((tenant, rank))) = (&slot.occupant, ranks[index]) else { continue };
+            let (Some(account), Some(known)) = (self.accounts.get(&tenant), ledger.get(tenant)) else { continue };
+            let slots_where = |test: &dyn Fn(u32, (Class, u8)) -> bool| {
+                let others = ranks.iter().enumerate().filter(|(other, _)| *other != index);
+                others
+                    .filter_map(|(other, rank)| Some((other, (*rank)?)))
+                    .fold(0, |mask, (other, (tenant, rank))| if test(tenant, rank) { mask | 1 << other } else { mask })
+            };
+            let share = &known.share;
+            // Only best-effort launches yield to others; everybody else is bound by its allowance alone.
+            let yields = share.class == Class::BestEffort;
+            let above = if yields { slots_where(&|other, its| other != tenant && its < rank) } else { 0 };
+            let told = Told {
+                class: class_word(share.class),
+                priority: share.priority.into(),
+                above,
+                siblings: slots_where(&|other, _| other == tenant),
+                allowed_ns: account.allowed_for(&occupant.seen),
+                depth_ns: account.depth.nanos(),
+                held: account.held,
+                memory_limit: share.memory.map_or(shm::NO_LIMIT, |bytes| bytes.0.min(account.memory_limit)),
+                memory_total: share.memory.map_or(0, |bytes| bytes.0),
+                request: share.request.permille(),
+                limit: share.limit.permille(),
+            };
+            told.write(&slot.control, occupant.seen.waiting);
+            slot.control.heartbeat_ns.store(now_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// How everybody here is.
+    pub(super) fn status(&self, now_ns: u64, ledger: &Ledger) -> GpuStatus {
+        let tenants = self.accounts.iter().filter_map(|(number, account)| {
+            let (used_permille, waiting_permille, launches_per_second) = account.rates(now_ns);
+            let occupants = self.slots.iter().filter_map(|slot| slot.occupant.as_ref());
+            let processes =
+                occupants.filter(|occupant| occupant.tenant == *number).map(|occupant| occupant.process.pid);
+            let tenant = ledger.get(*number)?;
+            Some(TenantStatus {
+                name: tenant.name.clone(),
+                user: tenant.user,
+                processes: processes.collect(),
+                share: tenant.share.clone(),
+                given_permille: self.sharing.share_of(TenantId(*number)).unwrap_or(0),
+                used_permille,
+                memory_bytes: account.used_bytes,
+                refused: account.refused,
+                launches_per_second,
+                waiting_permille,
+                charged_ns: account.charged_ns,
+                launches: account.launches,
+                hooks: account.hooks,
+                channel_groups: account.channel_groups,
+            })
+        });
+        GpuStatus {
+            index: self.gpu.index,
+            uuid: self.gpu.uuid.to_string(),
+            name: self.gpu.name.clone(),
+            memory_bytes: self.gpu.memory_bytes,
+            tenants: tenants.collect(),
+        }
+    }
+
+    /// Whether a tenant has a process here.
+    pub(super) fn has(&self, tenant: u32) -> bool {
+        self.slots.iter().any(|slot| slot.occupant.as_ref().is_some_and(|occupant| occupant.tenant == tenant))
+    }
+
+    #[cfg(test)]
+    pub(super) fn slot(&self, index: u32) -> &Slot {
+        &self.slots[index as usize]
+    }
+}
+
+/// What a control page is to say.
+struct Told {
+    class: u32,
+    priority: u32,
+    above: u64,
+    siblings: u64,
+    allowed_ns: u64,
+    depth_ns: u64,
+    held: bool,
+    memory_limit: u64,
+    memory_total: u64,
+    request: u32,
+    limit: u32,
+}
+
+impl Told {
+    /// Writes what differs, and wakes the process where it waits for what it was given.
+    fn write(&self, page: &ControlPage, waiting: bool) {
+        let word = |field: &AtomicU64, value: u64| {
+            let before = field.load(Ordering::Relaxed);
+            if before != value {
+                field.store(value, Ordering::Relaxed);
+            }
+            before
+        };
+        let half = |field: &AtomicU32, value: u32| {
+            if field.load(Ordering::Relaxed) != value {
+                field.store(value, Ordering::Relaxed);
+            }
+        };
+        half(&page.class, self.class);
+        half(&page.priority, self.priority);
+        half(&page.request_permille, self.request);
+        half(&page.limit_permille, self.limit);
+        let above = word(&page.above, self.above);
+        word(&page.siblings, self.siblings);
+        word(&page.depth_ns, self.depth_ns);
+        let total = word(&page.memory_total, self.memory_total);
+        if word(&page.memory_limit, self.memory_limit) != self.memory_limit || total != self.memory_total {
+            page.revision.fetch_add(1, Ordering::Release);
+        }
+        let allowed = word(&page.allowed_ns, self.allowed_ns);
+        let held = page.gate.load(Ordering::Relaxed) & shm::GATE_HELD != 0;
+        let given = self.allowed_ns > allowed || above & !self.above != 0;
+        if held != self.held || waiting && given {
+            page.set_gate(self.held);
+        }
+    }
+}
+
+fn class_word(class: Class) -> u32 {
+    match class {
+        Class::Latency => shm::Class::Latency as u32,
+        Class::Standard => shm::Class::Standard as u32,
+        Class::BestEffort => shm::Class::BestEffort as u32,
+    }
+}
+
+fn tenant_of(action: Action) -> TenantId {
+    match action {
+        Action::SetAllowance { tenant, .. }
+        | Action::SetGate { tenant, .. }
+        | Action::SetDepth { tenant, .. }
+        | Action::SetMemoryLimit { tenant, .. }
+        | Action::Evict { tenant } => tenant,
+    }
+}
+
+#[cfg(test)]
+mod tests;

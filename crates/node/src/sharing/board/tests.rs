@@ -1,0 +1,207 @@
+use super::*;
+use crate::sharing::gpus::Uuid;
+use crate::sharing::ledger::Tenant;
+use rpc::Share;
+use shm::{NO_LIMIT, TenantPage};
+
+const MS: u64 = 1_000_000;
+
+/// A GPU with one slot for each share, by fake processes that all have this process's number.
+struct Bench {
+    board: Board,
+    ledger: Ledger,
+    tenants: Vec<u32>,
+    now_ns: u64,
+}
+
+impl Bench {
+    fn new(shares: &[&str]) -> Bench {
+        let gpu = Gpu { index: 0, uuid: Uuid([1; 16]), name: "Test".into(), memory_bytes: 8 << 30 };
+        let mut bench =
+            Bench { board: Board::new(gpu), ledger: Ledger::default(), tenants: vec![], now_ns: 1_000 * MS };
+        for (index, share) in shares.iter().enumerate() {
+            let share: Share = serde_json::from_str(share).unwrap();
+            let number = bench.ledger.add(Tenant::new(format!("t{index}"), 7, share)).unwrap();
+            bench.tenants.push(number);
+            bench.attach(number, index as u64);
+        }
+        bench
+    }
+
+    /// Every fake process is one of ours with a number of its own, so that none replaces another.
+    fn attach(&mut self, tenant: u32, token: Token) -> Place {
+        let process = Watched { pid: 1_000_000 + token as u32, ..Watched::new(std::process::id()).unwrap() };
+        let place = self.board.attach(Attaching { tenant, token, process, charged_ns: 0 }, self.now_ns).unwrap();
+        self.page(place.slot).occupy(1, place.slot, place.generation, tenant);
+        place
+    }
+
+    fn page(&self, slot: u32) -> &TenantPage {
+        self.board.slot(slot).page()
+    }
+
+    fn control(&self, slot: u32) -> shm::Control {
+        self.board.slot(slot).control.read().unwrap()
+    }
+
+    fn tick(&mut self) {
+        self.now_ns += 2 * MS;
+        self.board.tick(self.now_ns, &self.ledger);
+    }
+
+    /// Programs that launch whenever they may, one after the other, on a GPU that is never idle; GPU time each got.
+    fn run(&mut self, ticks: u32, kernel_ns: u64) -> Vec<u64> {
+        let count = self.tenants.len() as u32;
+        let mut given = vec![0; count as usize];
+        let mut turn = 0;
+        for _ in 0..ticks {
+            let mut left = 2 * MS;
+            let mut tried = 0;
+            while left >= kernel_ns && tried < count {
+                let slot = turn % count;
+                turn += 1;
+                let (page, control) = (self.page(slot), self.control(slot));
+                if page.charged_ns.load(Ordering::Relaxed) >= control.allowed_ns {
+                    let since = page.waiting_since_ns.load(Ordering::Relaxed);
+                    page.waiting_since_ns.store(if since == 0 { self.now_ns } else { since }, Ordering::Relaxed);
+                    tried += 1;
+                    continue;
+                }
+                tried = 0;
+                page.waiting_since_ns.store(0, Ordering::Relaxed);
+                page.charged_ns.fetch_add(kernel_ns, Ordering::Relaxed);
+                page.busy_until_ns.store(self.now_ns + 2 * MS, Ordering::Relaxed);
+                page.launches.fetch_add(1, Ordering::Relaxed);
+                given[slot as usize] += kernel_ns;
+                left -= kernel_ns;
+            }
+            self.tick();
+        }
+        given
+    }
+}
+
+#[test]
+fn shares_and_ranks_are_on_the_pages() {
+    let mut bench = Bench::new(&[
+        r#"{"class": "latency", "memory": "1GiB"}"#,
+        r#"{"class": "best-effort", "priority": 3, "limit": "40%"}"#,
+        r#"{"class": "best-effort", "priority": 7}"#,
+    ]);
+    bench.tick();
+    let [latency, middle, last] = [0, 1, 2].map(|slot| bench.control(slot));
+    assert_eq!((latency.above, middle.above, last.above), (0, 0b001, 0b011));
+    assert_eq!((latency.memory_limit, latency.memory_total, middle.memory_limit), (1 << 30, 1 << 30, NO_LIMIT));
+    assert_eq!((middle.limit_permille, middle.priority), (400, 3));
+    assert_eq!(last.heartbeat_ns, bench.now_ns);
+    assert!(middle.allowed_ns != NO_LIMIT);
+}
+
+#[test]
+fn a_limit_is_kept_beside_a_busy_neighbour() {
+    for percent in [10, 50, 90] {
+        let limited = format!(r#"{{"request": "{percent}%", "limit": "{percent}%"}}"#);
+        let mut bench = Bench::new(&[&limited, "{}"]);
+        bench.run(500, 100_000);
+        let given = bench.run(500, 100_000);
+        let share = given[0] as f64 / (1_000 * MS) as f64 * 100.0;
+        assert!((share - f64::from(percent)).abs() < 3.0, "{percent}% asked, {share:.1}% given");
+    }
+}
+
+#[test]
+fn processes_of_one_tenant_share_its_limit() {
+    let mut bench = Bench::new(&[r#"{"limit": "30%", "memory": "1GiB"}"#]);
+    let first = bench.tenants[0];
+    bench.attach(first, 1);
+    bench.tenants.push(first);
+    bench.run(500, 100_000);
+    let given = bench.run(500, 100_000);
+    let share = given.iter().sum::<u64>() as f64 / (1_000 * MS) as f64 * 100.0;
+    assert!((share - 30.0).abs() < 3.0, "{share:.1}% given");
+    assert_eq!((bench.control(0).siblings, bench.control(1).siblings), (0b10, 0b01));
+    let status = bench.board.status(bench.now_ns, &bench.ledger);
+    assert_eq!(status.tenants.len(), 1);
+    assert_eq!(status.tenants[0].processes.len(), 2);
+    assert!(status.tenants[0].used_permille.abs_diff(300) < 40);
+}
+
+#[test]
+fn a_change_is_there_at_the_next_look() {
+    let mut bench = Bench::new(&["{}"]);
+    bench.tick();
+    assert_eq!(bench.control(0).allowed_ns, NO_LIMIT);
+    let before = bench.control(0).revision;
+    let tenant = bench.ledger.get_mut(bench.tenants[0]).unwrap();
+    tenant.share = serde_json::from_str(r#"{"limit": "20%", "memory": "2GiB"}"#).unwrap();
+    bench.tick();
+    let control = bench.control(0);
+    assert!(control.allowed_ns != NO_LIMIT && control.memory_limit == 2 << 30 && control.revision != before);
+}
+
+#[test]
+fn who_leaves_is_seen_by_nobody_and_takes_nothing_back() {
+    let mut bench = Bench::new(&["{}", "{}"]);
+    bench.page(0).used_bytes.store(5, Ordering::Relaxed);
+    bench.run(3, 100_000);
+    bench.board.release(0);
+    bench.tick();
+    assert_eq!(bench.page(0).read(), None);
+    assert_eq!(bench.page(0).used_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(bench.board.status(bench.now_ns, &bench.ledger).tenants.len(), 1);
+    assert!(!bench.board.has(bench.tenants[0]) && bench.board.has(bench.tenants[1]));
+    bench.board.release(1);
+    assert!(bench.board.is_idle());
+}
+
+#[test]
+fn a_page_is_not_given_away_under_a_process_that_lives() {
+    let mut bench = Bench::new(&["{}"]);
+    let tenant = bench.tenants[0];
+    bench.board.release(0);
+    for token in 1..SLOTS as u64 {
+        assert_ne!(bench.attach(tenant, token).slot, 0);
+    }
+    let process = Watched { pid: 9, ..Watched::new(std::process::id()).unwrap() };
+    let attaching = Attaching { tenant, token: 99, process, charged_ns: 0 };
+    assert!(bench.board.attach(attaching, bench.now_ns).unwrap_err().contains("64 processes"));
+    // The one that had it may have it again.
+    assert_eq!(bench.attach(tenant, 0), Place { slot: 0, generation: 2 });
+}
+
+#[test]
+fn rubbish_in_a_page_is_its_own_trouble() {
+    let mut bench = Bench::new(&[r#"{"limit": "50%"}"#, r#"{"limit": "50%"}"#]);
+    bench.tick();
+    let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+    for _ in 0..2_000 {
+        let mut next = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            if seed & 0x300 == 0 { u64::MAX } else { seed }
+        };
+        let page = bench.page(0);
+        for word in [
+            &page.charged_ns,
+            &page.waited_ns,
+            &page.waiting_since_ns,
+            &page.busy_until_ns,
+            &page.launches,
+            &page.graph_launches,
+            &page.bursts,
+            &page.last_burst_ns,
+            &page.used_bytes,
+            &page.refused,
+            &page.gap_ns,
+        ] {
+            word.store(next(), Ordering::Relaxed);
+        }
+        page.channel_groups.store(next() as u32, Ordering::Relaxed);
+        bench.tick();
+        bench.board.status(bench.now_ns, &bench.ledger);
+    }
+    // The neighbour's counters are its own, and it still gets what it may have.
+    let before = bench.page(1).charged_ns.load(Ordering::Relaxed);
+    assert!(bench.control(1).allowed_ns > before);
+}

@@ -1,0 +1,56 @@
+//! What a program must find in its environment to run under a share.
+
+use super::place::Place;
+use super::wire::Registered;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The variables of a program of this tenant. `preload` is what `LD_PRELOAD` would be without.
+pub fn environment(
+    place: &Place,
+    tenant: &Registered,
+    library: &Path,
+    preload: Option<OsString>,
+) -> Vec<(&'static str, OsString)> {
+    let mut variables = vec![
+        ("LD_PRELOAD", with_library(library, preload.unwrap_or_default())),
+        ("WEFT_SOCKET", place.socket.clone().into()),
+        ("WEFT_TENANT", tenant.name.clone().into()),
+    ];
+    // By UUID: CUDA and NVML number GPUs differently.
+    variables.extend(tenant.gpu.as_ref().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.into())));
+    variables
+}
+
+/// The library in front of what was there, once.
+fn with_library(library: &Path, before: OsString) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    let others = before.as_bytes().split(|byte| *byte == b':' || *byte == b' ');
+    for other in others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes()) {
+        all.push(":");
+        all.push(OsStr::from_bytes(other));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_comes_first_and_once() {
+        let library = Path::new("/opt/libweft.so");
+        assert_eq!(with_library(library, OsString::new()), "/opt/libweft.so");
+        let before = "/lib/a.so:/opt/libweft.so /lib/b.so".into();
+        assert_eq!(with_library(library, before), "/opt/libweft.so:/lib/a.so:/lib/b.so");
+    }
+
+    #[test]
+    fn a_gpu_is_named_for_good() {
+        let tenant = Registered { name: "train".into(), gpu: Some("GPU-01".into()) };
+        let variables = environment(&Place::at("/run/x.sock"), &tenant, Path::new("/l.so"), None);
+        assert!(variables.contains(&("CUDA_VISIBLE_DEVICES", "GPU-01".into())));
+        assert!(variables.contains(&("WEFT_TENANT", "train".into())));
+    }
+}

@@ -1,0 +1,139 @@
+//! What commands ask the daemon, and what it answers: JSON in one packet each.
+
+use rpc::{Share, ShareAsked};
+use serde::{Deserialize, Serialize};
+
+/// What a command asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Question {
+    /// A tenant comes. It lives as long as the connection, the process that was named, or any process that attached.
+    Register(Register),
+    /// A tenant's share changes.
+    Set(Change),
+    /// How is everybody?
+    Status(StatusAsked),
+}
+
+/// A tenant that comes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Register {
+    /// What people will call it.
+    pub name: String,
+    /// Whether a number may be added to the name where it is taken.
+    #[serde(default)]
+    pub rename: bool,
+    /// Whether it lives as long as the process that asks, also when that closes the connection.
+    #[serde(default)]
+    pub process: bool,
+    /// What it may have.
+    #[serde(default)]
+    pub share: ShareAsked,
+}
+
+/// What is to be different.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Whose share.
+    pub name: String,
+    /// What changes; the rest stays.
+    pub share: ShareAsked,
+}
+
+/// What to tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StatusAsked {
+    /// From this GPU on: an answer holds as many as fit one packet.
+    pub from: usize,
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The tenant is there.
+    Registered(Registered),
+    /// The share is this.
+    Set(Share),
+    /// How everybody is.
+    Status(Status),
+    /// No, and why. The connection stays.
+    Error(String),
+}
+
+/// A tenant that was let in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Registered {
+    /// What it is called, which is what it asked for unless that was taken.
+    pub name: String,
+    /// The UUID of the GPU it asked for, where it asked for one.
+    pub gpu: Option<String>,
+}
+
+/// How everybody is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The daemon's process.
+    pub pid: u32,
+    /// The driver's version.
+    pub driver: Option<String>,
+    /// Why there are no GPUs, or not all.
+    pub problem: Option<String>,
+    /// By number.
+    pub gpus: Vec<GpuStatus>,
+    /// Tenants that use no GPU at the moment.
+    pub idle: Vec<TenantStatus>,
+    /// Ask again from this GPU on: there are more than fit.
+    pub next: Option<usize>,
+}
+
+/// How one GPU is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuStatus {
+    /// Its number.
+    pub index: u32,
+    /// Its name for good.
+    pub uuid: String,
+    /// What its maker calls it.
+    pub name: String,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Who uses it.
+    pub tenants: Vec<TenantStatus>,
+}
+
+/// How one tenant is on one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TenantStatus {
+    /// What people call it.
+    pub name: String,
+    /// Whose it is.
+    pub user: u32,
+    /// Its processes.
+    pub processes: Vec<u32>,
+    /// What it may have.
+    pub share: Share,
+    /// What it is given at present, in thousandths of the GPU.
+    pub given_permille: u32,
+    /// What it used over the last second, in thousandths of the GPU.
+    pub used_permille: u32,
+    /// Memory that its processes use together.
+    pub memory_bytes: u64,
+    /// Allocations that were refused.
+    pub refused: u64,
+    /// Kernels and graphs a second, over the last second.
+    pub launches_per_second: u64,
+    /// Milliseconds of each of the last seconds that launches were held.
+    pub waiting_permille: u32,
+    /// GPU time used so far.
+    pub charged_ns: u64,
+    /// Kernels and graphs launched so far.
+    pub launches: u64,
+    /// Entry points of the driver that its programs found through the library, one bit each.
+    pub hooks: [u64; 4],
+    /// Channel groups whose time slices can be set.
+    pub channel_groups: u32,
+}

@@ -1,0 +1,322 @@
+//! The daemon over its real socket: programs that behave, and clients that do not.
+
+use node::sharing::{Answer, Change, Client, Config, Daemon, Gpu, Gpus, Place, Question, Register, Status, Uuid};
+use rpc::ShareAsked;
+use shm::{
+    Connection, ControlPage, FileList, MAX_MESSAGE, Message, Name, OwnPage, SLOTS, SeenPage, TenantPage, VERSION,
+};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const GPU: [u8; 16] = [7; 16];
+
+struct Bench {
+    folder: TempDir,
+    daemon: Option<Daemon>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut bench = Bench { folder: tempfile::tempdir().unwrap(), daemon: None };
+        bench.start();
+        bench
+    }
+
+    fn place(&self) -> Place {
+        Place::at(self.folder.path().join("node.sock"))
+    }
+
+    fn config(&self) -> Config {
+        let gpu = Gpu { index: 0, uuid: Uuid(GPU), name: "Test".into(), memory_bytes: 8 << 30 };
+        let gpus = Gpus { gpus: vec![gpu], ..Gpus::default() };
+        Config { place: self.place(), gpus, idle_exit: None }
+    }
+
+    fn start(&mut self) {
+        self.daemon = Some(Daemon::start(self.config()).unwrap());
+    }
+
+    fn stop(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            daemon.stop();
+            daemon.join();
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.place()).unwrap().expect("a daemon is there")
+    }
+
+    fn status(&self) -> Status {
+        self.client().status().unwrap()
+    }
+
+    fn connect(&self) -> Connection {
+        Connection::connect(&self.place().socket, PATIENCE).unwrap()
+    }
+
+    /// Looks until something is so.
+    fn wait(&self, what: &str, test: impl Fn(&Status) -> bool) -> Duration {
+        let began = Instant::now();
+        while !test(&self.status()) {
+            assert!(began.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        began.elapsed()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn register(client: &Client, name: &str, share: &str) -> Result<String, String> {
+    let share: ShareAsked = serde_json::from_str(share).unwrap();
+    let register = Register { name: name.into(), rename: false, process: false, share };
+    match client.ask(&Question::Register(register)).unwrap() {
+        Answer::Registered(registered) => Ok(registered.name),
+        Answer::Error(error) => Err(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set(client: &Client, name: &str, share: &str) -> Result<(), String> {
+    let change = Change { name: name.into(), share: serde_json::from_str(share).unwrap() };
+    match client.ask(&Question::Set(change)).unwrap() {
+        Answer::Set(_) => Ok(()),
+        Answer::Error(error) => Err(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn say(connection: &Connection, message: Message<'_>) {
+    let mut buffer = vec![0; MAX_MESSAGE];
+    connection.send(message.encode(&mut buffer).unwrap(), &[]).unwrap();
+}
+
+/// What the daemon refused it for.
+fn refusal(connection: &Connection) -> String {
+    let mut buffer = vec![0; MAX_MESSAGE];
+    let length = connection.receive(&mut buffer, &mut FileList::new()).unwrap();
+    let Ok(Message::Refused { version: VERSION, text }) = Message::decode(&buffer[..length]) else {
+        panic!("{:?}", Message::decode(&buffer[..length]))
+    };
+    assert_eq!(connection.receive(&mut vec![0; 64], &mut FileList::new()).unwrap_or(0), 0, "it is closed then");
+    text.to_owned()
+}
+
+/// A process of a tenant, as the library would be.
+struct Process {
+    _connection: Connection,
+    page: OwnPage<TenantPage>,
+    control: SeenPage<ControlPage>,
+    slots: Vec<SeenPage<TenantPage>>,
+    slot: u32,
+}
+
+fn attach(bench: &Bench, name: &str) -> Process {
+    let connection = bench.connect();
+    say(&connection, Message::Hello { pid: 1, tenant: Name::new(name), flags: 0 });
+    say(&connection, Message::Attach { gpu: GPU, used_bytes: 0, charged_ns: 0 });
+    let (mut buffer, mut files) = (vec![0; MAX_MESSAGE], FileList::new());
+    let length = connection.receive(&mut buffer, &mut files).unwrap();
+    let Ok(Message::Attached { slot, slots, generation, tenant }) = Message::decode(&buffer[..length]) else {
+        panic!("{:?}", Message::decode(&buffer[..length]))
+    };
+    assert_eq!((slots as usize, files.len()), (SLOTS, SLOTS + 2));
+    let page = OwnPage::<TenantPage>::open(files[0].as_fd()).unwrap();
+    let control = SeenPage::open(files[1].as_fd()).unwrap();
+    assert!(OwnPage::<ControlPage>::open(files[1].as_fd()).is_err(), "the control page is to be read");
+    assert!(OwnPage::<TenantPage>::open(files[2].as_fd()).is_err(), "the pages of others are to be read");
+    let slots = files[2..].iter().map(|file| SeenPage::open(file.as_fd()).unwrap()).collect();
+    page.occupy(std::process::id(), slot, generation, tenant);
+    Process { _connection: connection, page, control, slots, slot }
+}
+
+#[test]
+fn a_program_gets_its_pages_and_its_share_and_leaves() {
+    let bench = Bench::new();
+    let owner = bench.client();
+    register(&owner, "train", r#"{"class": "best-effort", "limit": "40%", "memory": "1GiB"}"#).unwrap();
+    let process = attach(&bench, "train");
+    // What was asked for is on the page before the program is told to begin.
+    let control = process.control.read().unwrap();
+    assert_eq!((control.limit_permille, control.memory_limit), (400, 1 << 30));
+    assert_eq!(process.slots[process.slot as usize].read().unwrap().pid, std::process::id());
+    process.page.used_bytes.store(77, Ordering::Relaxed);
+    bench.wait("its memory to be seen", |status| {
+        status.gpus[0].tenants.iter().any(|tenant| tenant.name == "train" && tenant.memory_bytes == 77)
+    });
+    let heartbeat = control.heartbeat_ns;
+    bench.wait("the heart to beat", |_| process.control.read().unwrap().heartbeat_ns > heartbeat);
+
+    set(&bench.client(), "train", r#"{"limit": "20%", "memory": "2GiB"}"#).unwrap();
+    let began = Instant::now();
+    while process.control.read().unwrap().memory_limit != 2 << 30 {
+        assert!(began.elapsed() < PATIENCE);
+    }
+    assert_eq!(process.control.read().unwrap().limit_permille, 200);
+
+    drop(process);
+    bench.wait("it to be gone from the GPU", |status| status.gpus[0].tenants.is_empty());
+    assert_eq!(bench.status().idle.len(), 1, "who registered it is there");
+    drop(owner);
+    bench.wait("it to be gone", |status| status.idle.is_empty());
+}
+
+#[test]
+fn who_was_there_is_there_after_a_restart() {
+    let mut bench = Bench::new();
+    let owner = bench.client();
+    register(&owner, "train", r#"{"limit": "40%"}"#).unwrap();
+    assert!(Daemon::start(bench.config()).unwrap_err().to_string().contains("a daemon is there already"));
+    bench.stop();
+    assert!(Client::connect(&bench.place()).unwrap().is_none());
+    bench.start();
+    assert_eq!(bench.status().idle[0].share.limit.to_string(), "40%");
+    let process = attach(&bench, "train");
+    assert_eq!(process.control.read().unwrap().limit_permille, 400);
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_another_file_is_not() {
+    let mut bench = Bench::new();
+    bench.stop();
+    let path = bench.place().socket;
+    drop(shm::Listener::bind(&path).unwrap());
+    assert!(path.exists());
+    bench.start();
+    bench.status();
+    bench.stop();
+    std::fs::write(&path, "somebody's").unwrap();
+    assert!(Daemon::start(bench.config()).is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "somebody's");
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_words() {
+    let bench = Bench::new();
+    let (owner, second) = (bench.client(), bench.client());
+    register(&owner, "train", r#"{"request": "70%"}"#).unwrap();
+    let check = |name: &str, share: &str, expected: &str| {
+        let error = register(&second, name, share).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    };
+    check("train", "{}", "there is a tenant `train` already");
+    check("", "{}", "is not a name");
+    check("a\nb", "{}", "is not a name");
+    check(&"x".repeat(65), "{}", "is not a name");
+    check("a", r#"{"gpu": "3"}"#, "there is no GPU 3");
+    check("a", r#"{"gpu": "GPU-ffff"}"#, "there is no GPU `GPU-ffff`");
+    check("a", r#"{"memory": "9GiB"}"#, "more than the GPU has, which is 8GiB");
+    check("a", r#"{"request": "50%", "limit": "40%"}"#, "more than the limit");
+    check("a", r#"{"priority": 10}"#, "priority 10");
+    check("a", r#"{"request": "40%"}"#, "others were promised all but 30.0%");
+    register(&second, "b", r#"{"request": "30%", "gpu": "0"}"#).unwrap();
+    check("c", "{}", "registered a tenant already");
+    let third = bench.client();
+    assert!(set(&third, "nobody", r#"{"limit": "40%"}"#).unwrap_err().contains("no tenant `nobody`"));
+    assert!(set(&third, "train", r#"{"limit": "40%"}"#).unwrap_err().contains("more than the limit"));
+    assert!(set(&third, "train", r#"{"request": "80%"}"#).unwrap_err().contains("all but 70.0%"));
+    assert!(set(&third, "train", r#"{"gpu": "0"}"#).unwrap_err().contains("cannot be moved"));
+    assert!(set(&third, "train", r#"{"memory": "9GiB"}"#).unwrap_err().contains("more than the GPU has"));
+}
+
+#[test]
+fn clients_that_speak_nonsense_disturb_nobody() {
+    let bench = Bench::new();
+    let owner = bench.client();
+    register(&owner, "train", "{}").unwrap();
+    let process = attach(&bench, "train");
+
+    let garbage = bench.connect();
+    garbage.send(b"GET / HTTP/1.1\r\n\r\n", &[]).unwrap();
+    assert!(refusal(&garbage).contains("not a message"));
+    let mut buffer = vec![0; 256];
+    let hello = Message::Hello { pid: 1, tenant: None, flags: 0 }.encode(&mut buffer).unwrap().to_vec();
+    let half = bench.connect();
+    half.send(&hello[..hello.len() / 2], &[]).unwrap();
+    assert!(refusal(&half).contains("longer or shorter"));
+    let mut future = hello.clone();
+    future[4] = 99;
+    let other_version = bench.connect();
+    other_version.send(&future, &[]).unwrap();
+    assert!(refusal(&other_version).contains("speaks version 99"));
+    let early = bench.connect();
+    say(&early, Message::Attach { gpu: GPU, used_bytes: 0, charged_ns: 0 });
+    assert!(refusal(&early).contains("hello comes first"));
+    let twice = bench.connect();
+    twice.send(&hello, &[]).unwrap();
+    twice.send(&hello, &[]).unwrap();
+    assert!(refusal(&twice).contains("hello was said already"));
+    let elsewhere = bench.connect();
+    elsewhere.send(&hello, &[]).unwrap();
+    say(&elsewhere, Message::Attach { gpu: [9; 16], used_bytes: 0, charged_ns: 0 });
+    assert!(refusal(&elsewhere).contains("does not know this GPU"));
+    let pretender = bench.connect();
+    say(&pretender, Message::Reply { text: "{}" });
+    assert!(refusal(&pretender).contains("only the daemon"));
+
+    // Questions that make no sense are answered, and the connection stays.
+    let asker = bench.connect();
+    for question in ["", "{", "[]", "{\"fly\":{}}", "{\"set\":{}}", "{\"register\":{\"name\":3}}"] {
+        say(&asker, Message::Request { text: question });
+        let mut buffer = vec![0; MAX_MESSAGE];
+        let length = asker.receive(&mut buffer, &mut FileList::new()).unwrap();
+        let Ok(Message::Reply { text }) = Message::decode(&buffer[..length]) else { panic!("{question}") };
+        assert!(text.contains("makes no sense"), "{text}");
+    }
+
+    // One that asks and never listens, with files nobody asked for, is let go of.
+    let deaf = bench.connect();
+    deaf.set_timeout(Duration::from_millis(50)).unwrap();
+    let question = Message::Request { text: r#"{"status":{}}"# }.encode(&mut buffer).unwrap().to_vec();
+    for _ in 0..100_000 {
+        if deaf.send(&question, &[deaf.as_fd()]).is_err() {
+            break;
+        }
+    }
+
+    let before = process.control.read().unwrap().heartbeat_ns;
+    bench.wait("the heart to beat", |_| process.control.read().unwrap().heartbeat_ns > before);
+    assert_eq!(bench.status().gpus[0].tenants.len(), 1);
+}
+
+#[test]
+fn a_page_of_random_bytes_is_its_own_trouble() {
+    let bench = Bench::new();
+    let owner = bench.client();
+    register(&owner, "train", "{}").unwrap();
+    let (one, other) = (attach(&bench, "train"), std::process::Command::new("true").status());
+    other.unwrap();
+    for round in 0..200_u64 {
+        let value = round.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        for word in [&one.page.charged_ns, &one.page.used_bytes, &one.page.busy_until_ns, &one.page.waiting_since_ns] {
+            word.store(value, Ordering::Relaxed);
+        }
+        one.page.state.store(value as u32, Ordering::Relaxed);
+        one.page.slot.store(value as u32, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let before = one.control.read().unwrap().heartbeat_ns;
+    bench.wait("the heart to beat", |_| one.control.read().unwrap().heartbeat_ns > before);
+}
+
+#[test]
+fn a_daemon_started_on_demand_ends_without_tenants() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench { folder, daemon: None };
+    let daemon = Daemon::start(Config { idle_exit: Some(Duration::from_millis(50)), ..bench.config() }).unwrap();
+    let owner = bench.client();
+    register(&owner, "train", "{}").unwrap();
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(bench.status().idle.len(), 1, "it has a tenant");
+    drop(owner);
+    daemon.join();
+    assert!(!bench.place().socket.exists());
+}
