@@ -41,13 +41,12 @@ pub(crate) struct GatewayArguments {
     addresses: Addresses,
 }
 
-/// Run workers for a scheduler on another machine.
+/// Share this machine's GPUs among programs, and run workers for a scheduler on another machine.
 ///
-/// A node may come, go and die at any time: what it ran is run again elsewhere while there is time.
+/// Without a scheduler it only shares GPUs, among the programs that `weft run` starts. With one it runs workers too: a
+/// node may come, go and die at any time, and what it ran is run again elsewhere while there is time.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  WEFT_TOKEN=secret weft node --scheduler http://scheduler.example:8003 --address node-7.example:8004"
-)]
+#[command(after_help = NODE_EXAMPLES)]
 pub(crate) struct NodeArguments {
     /// How workers are run
     config: Option<PathBuf>,
@@ -66,7 +65,18 @@ pub(crate) struct NodeArguments {
     /// Where to keep run-time files
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
+    /// End after so long without a program that shares a GPU; `weft run` starts nodes that do.
+    #[arg(long, hide = true)]
+    idle_exit: Option<policy::Span>,
+    /// Go on without a terminal and without whoever started this.
+    #[arg(long, hide = true, requires = "idle_exit")]
+    detach: bool,
 }
+
+const NODE_EXAMPLES: &str = "\
+Examples:
+  weft node
+  WEFT_TOKEN=secret weft node --scheduler http://scheduler.example:8003 --address node-7.example:8004";
 
 fn start(work: impl Future<Output = Result<()>>) -> Result<()> {
     crate::logging::start();
@@ -121,9 +131,18 @@ pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
 }
 
 pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
+    if let Some(idle_exit) = arguments.idle_exit {
+        if arguments.detach {
+            return crate::share::daemon::detach(&["--idle-exit".into(), idle_exit.to_string()]);
+        }
+        return crate::share::daemon::share_only(Some(idle_exit));
+    }
     let mut settings = Settings::find(arguments.config.as_deref())?;
     if let Some(state) = &arguments.state {
         settings.state = std::path::absolute(state)?;
+    }
+    if !settings.has_scheduler(arguments.scheduler.as_deref()) {
+        return crate::share::daemon::share_only(None);
     }
     let address = arguments.address.or(settings.cluster.address.clone()).unwrap_or_else(|| "127.0.0.1:8004".into());
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
@@ -142,7 +161,10 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
     let config = crate::setup::node_config(&settings)?;
     start(async move {
         let listener = listen("listen", bind).await?;
+        let sharing = crate::share::daemon::share_beside();
         let signal = async { drop(wait_for_signal().await) };
-        node::remote::run(config, remote, listener, signal).await
+        let ran = node::remote::run(config, remote, listener, signal).await;
+        crate::share::daemon::end(sharing);
+        ran
     })
 }

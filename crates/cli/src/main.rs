@@ -1,12 +1,13 @@
 //! `weft`, the one binary: what was typed becomes a call of the crate that does the work.
 //!
 //! Data goes to stdout and talk to stderr. The exit code is 2 for misuse, which includes scenarios that make no
-//! sense, and 1 for whatever else went wrong.
+//! sense, and 1 for whatever else went wrong; `weft run` answers as the program does, and as shells do without one.
 
 #![forbid(unsafe_code)]
 
 mod up;
 mod cluster;
+mod share;
 mod servers;
 mod worker;
 mod setup;
@@ -19,7 +20,7 @@ mod table;
 mod output;
 
 use clap::{Parser, Subcommand};
-use output::Misuse;
+use output::{Exit, Misuse};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -28,7 +29,8 @@ use std::process::ExitCode;
 /// `weft up` serves models to the clients people already have: the Open Inference Protocol over HTTP and gRPC, as
 /// Triton speaks it, with batches that start as late as their deadlines allow. `weft sim` answers, before you buy or
 /// move anything, how many requests a second these GPUs can answer in time: it runs the scheduler's own code against
-/// simulated GPUs. `weft load` asks the same of a server that is running.
+/// simulated GPUs. `weft load` asks the same of a server that is running. `weft run` runs any CUDA program under a share
+/// of a GPU.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -40,6 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   weft up
   weft deploy magika model.onnx --slo 100ms
+  weft run --class best-effort --limit 40% -- python train.py
   weft sim run examples/01-one-model/scenario.toml
   weft sim goodput examples/02-twenty-tight-models/scenario.toml --policies weft,deferred
   weft load --model magika --rate 200 --slo 100ms
@@ -51,6 +54,8 @@ enum Command {
     Scheduler(cluster::SchedulerArguments),
     Gateway(cluster::GatewayArguments),
     Node(cluster::NodeArguments),
+    Run(share::run::Arguments),
+    Set(share::set::Arguments),
     Setup(setup::Arguments),
     Deploy(admin::Deploy),
     Undeploy(admin::Undeploy),
@@ -70,6 +75,8 @@ fn main() -> ExitCode {
         Command::Scheduler(arguments) => cluster::scheduler(arguments),
         Command::Gateway(arguments) => cluster::gateway(arguments),
         Command::Node(arguments) => cluster::node(arguments),
+        Command::Run(arguments) => share::run::main(arguments),
+        Command::Set(arguments) => share::set::main(arguments),
         Command::Setup(arguments) => setup::main(arguments),
         Command::Deploy(arguments) => arguments.main(),
         Command::Undeploy(arguments) => arguments.main(),
@@ -86,5 +93,6 @@ fn main() -> ExitCode {
     }
     // Nobody is left to be told if this fails too.
     let _ = writeln!(std::io::stderr(), "weft: failed to {error:#}");
-    ExitCode::from(if error.is::<Misuse>() { 2 } else { 1 })
+    let own = error.downcast_ref::<Exit>().map(|exit| exit.code);
+    ExitCode::from(own.unwrap_or(if error.is::<Misuse>() { 2 } else { 1 }))
 }

@@ -19,6 +19,21 @@ impl fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
+/// An exit code with a meaning of its own, as shells have for programs that are not there.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    pub(crate) code: u8,
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Exit {}
+
 /// Writes to stdout.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();

@@ -111,6 +111,8 @@ async fn serve(settings: Settings) -> Result<()> {
     let listeners = Listeners::bind(&settings).await?;
     let store = Store::open(&settings.state.join("weft.redb"))?;
     let (scheduler, scheduling) = Scheduler::start(settings.scheduler_config(), store)?;
+    // Before the workers, which may be its tenants.
+    let sharing = crate::share::daemon::share_beside();
     let news = scheduler.clone();
     let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, Handle::current(), move |news_of| {
         news.news(news_of)
@@ -131,6 +133,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let _ = scheduling.join();
     drop(gateway);
     end(node).await;
+    crate::share::daemon::end(sharing);
     Ok(())
 }
 

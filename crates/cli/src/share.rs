@@ -1,0 +1,10 @@
+//! `weft run`, `weft set`, `weft top`, `weft doctor`: programs that share a GPU.
+
+pub(crate) mod run;
+pub(crate) mod set;
+mod asked;
+pub(crate) mod daemon;
+pub(crate) mod library;
+mod program;
+
+pub(crate) use asked::ShareArguments;

@@ -1,0 +1,24 @@
+//! Where `libweft.so` is: the library that programs under a share are started with.
+
+use crate::output::Misuse;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "libweft.so";
+
+/// The library: `WEFT_LIBRARY`, or beside this program, or in the folder of libraries next to it.
+pub(crate) fn find() -> Result<PathBuf, Misuse> {
+    if let Some(named) = std::env::var_os("WEFT_LIBRARY").filter(|named| !named.is_empty()) {
+        let path = std::path::absolute(&named).unwrap_or_else(|_| named.into());
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err(Misuse(format!("find {NAME}: WEFT_LIBRARY names {}, which is not there", path.display()))),
+        };
+    }
+    let program = std::env::current_exe().and_then(std::fs::canonicalize).unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(NAME), folder.join("../lib").join(NAME), folder.join("../lib/weft").join(NAME)];
+    let found = places.iter().find(|place| place.is_file()).and_then(|place| std::fs::canonicalize(place).ok());
+    found.ok_or_else(|| {
+        Misuse(format!("find {NAME}: it is not beside {}; set WEFT_LIBRARY to where it is", program.display()))
+    })
+}
