@@ -2,6 +2,7 @@
 
 pub(crate) mod run;
 pub(crate) mod set;
+pub(crate) mod top;
 mod asked;
 pub(crate) mod daemon;
 pub(crate) mod library;
