@@ -3,6 +3,7 @@
 pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod top;
+pub(crate) mod doctor;
 mod asked;
 pub(crate) mod daemon;
 pub(crate) mod library;
