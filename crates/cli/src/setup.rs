@@ -45,5 +45,6 @@ pub(crate) fn node_config(settings: &Settings) -> Result<node::Config> {
     let python = python.unwrap_or_else(|| "python3".into());
     let program = std::env::current_exe().context("find this program")?;
     let config = node::Config::new(python, program, settings.state.join("run"));
-    Ok(node::Config { onnxruntime, ..config })
+    let library = crate::share::library::find().ok();
+    Ok(node::Config { onnxruntime, library, ..config })
 }

@@ -105,6 +105,7 @@ fn cast(gateway: &Gateway, count: usize) -> Vec<Model> {
                 threads: 1,
                 queue: 4_096,
                 env: Default::default(),
+                share: None,
                 inputs: vec![],
                 outputs: vec![],
             };

@@ -28,6 +28,7 @@ pub(crate) fn entry(model: u32, name: &str, version: u32) -> Entry {
         threads: 1,
         queue: 4_096,
         env: Default::default(),
+        share: None,
         inputs: vec![],
         outputs: vec![],
     };

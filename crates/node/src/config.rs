@@ -10,6 +10,8 @@ pub struct Config {
     pub python: PathBuf,
     /// ONNX Runtime's library, `libonnxruntime.so`. Without it ONNX models cannot be served.
     pub onnxruntime: Option<PathBuf>,
+    /// `libweft.so`, which workers with a share of a GPU are started with.
+    pub library: Option<PathBuf>,
     /// The `weft` binary, which is started as `weft worker onnx`.
     pub program: PathBuf,
     /// Where files of the run go, such as the Python package that workers import.
@@ -38,6 +40,7 @@ impl Config {
         Config {
             python,
             onnxruntime: None,
+            library: None,
             program,
             directory,
             load_timeout: Duration::from_secs(120),

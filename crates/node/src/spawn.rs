@@ -4,12 +4,15 @@
 //! closed when it starts, and the shared memory comes over the socket. It leads a process group of its own, so that a
 //! key pressed in the node's terminal does not reach it, and so that whatever it starts ends with it.
 //!
-//! A share of a GPU is to be attached here: to the command's environment, before it is spawned.
+//! A worker whose model asks for a share of a GPU is a tenant of the daemon that shares GPUs here: it is registered
+//! before it starts, and stays so until its process is dropped. Without a daemon, which means without a GPU, it runs as
+//! any other.
 
 use crate::Config;
 use crate::connection::Connection;
 use crate::protocol::Setup;
 use crate::python;
+use crate::sharing::{Answer, Client, Question, Register, environment};
 use anyhow::{Context, Result, anyhow, bail};
 use rpc::{Kind, ModelSpec};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -30,6 +33,8 @@ const THREAD_VARIABLES: [&str; 5] =
 pub(crate) struct Process {
     child: Child,
     ended: Option<String>,
+    /// Keeps its tenant.
+    _tenant: Option<Client>,
     /// The process, as a file that is ready when it has ended.
     pub(crate) handle: Arc<OwnedFd>,
 }
@@ -55,6 +60,7 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
     command.env("PYTHONPATH", python_path(config, spec));
     // A file in the working folder must not stand in for a module of Python's own.
     command.env("PYTHONSAFEPATH", "1");
+    let tenant = enter(config, spec, &mut command)?;
     command.process_group(0);
     command.stdin(Stdio::from(their_socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().to_owned();
@@ -64,7 +70,7 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
 
     let pid = Pid::from_child(&child);
     let mut process = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(handle) => Process { child, ended: None, handle: Arc::new(handle) },
+        Ok(handle) => Process { child, ended: None, _tenant: tenant, handle: Arc::new(handle) },
         Err(error) => {
             let mut child = child;
             let _ = child.kill();
@@ -81,6 +87,24 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
     let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
     let (stdout, stderr) = stdout.zip(stderr).ok_or_else(|| anyhow!("read what a worker prints"))?;
     Ok(Started { process, connection, stdout, stderr })
+}
+
+/// Registers the worker as a tenant with the share that its model asks for, and tells it so in its environment.
+fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Option<Client>> {
+    let Some(share) = &spec.share else { return Ok(None) };
+    let (Some(client), Some(library)) = (Client::find()?, &config.library) else {
+        tracing::warn!(model = spec.name, "runs without its share: no GPU is shared here, or libweft.so is missing");
+        return Ok(None);
+    };
+    let register = Register { name: spec.name.clone(), rename: true, process: false, share: share.clone().into() };
+    let tenant = match client.ask(&Question::Register(register))? {
+        Answer::Registered(tenant) => tenant,
+        Answer::Error(error) => bail!("share a GPU: {error}"),
+        _ => bail!("share a GPU: the daemon answered something else"),
+    };
+    let own = spec.env.get("LD_PRELOAD").map(OsString::from).or_else(|| std::env::var_os("LD_PRELOAD"));
+    command.envs(environment(&client.place, &tenant, library, own));
+    Ok(Some(client))
 }
 
 /// What is typed to start a worker by hand.

@@ -1,6 +1,6 @@
 //! Models: what a deployment asks for, and what a worker found out about it.
 
-use crate::DataType;
+use crate::{DataType, Share};
 use policy::Span;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ pub struct ModelSpec {
     pub queue: usize,
     /// Environment of its workers.
     pub env: BTreeMap<String, String>,
+    /// What each of its workers may have of a GPU; without, they are not held to anything.
+    pub share: Option<Share>,
     /// Inputs, where the model itself does not say.
     pub inputs: Vec<TensorSpec>,
     /// Outputs, where the model itself does not say.
@@ -61,6 +63,8 @@ struct Written {
     queue: usize,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     env: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    share: Option<Share>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<TensorSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,6 +100,9 @@ impl TryFrom<Written> for ModelSpec {
             value if (least..=most).contains(&value) => Ok(()),
             value => Err(format!("model `{name}`: `{what}` is {value}; {least} to {most} are allowed")),
         };
+        if written.share.is_some() && matches!(kind, Kind::Virtual { .. }) {
+            return refuse("kind `virtual` uses no GPU and takes no `share`".into());
+        }
         within("version", written.version as usize, 1, u32::MAX as usize)?;
         within("max_batch", written.max_batch, 0, policy::MAX_BATCH)?;
         within("workers", written.workers, 1, 1_024)?;
@@ -113,6 +120,7 @@ impl TryFrom<Written> for ModelSpec {
             threads: written.threads,
             queue: written.queue,
             env: written.env,
+            share: written.share,
             inputs: written.inputs,
             outputs: written.outputs,
             name,
@@ -141,6 +149,7 @@ impl From<ModelSpec> for Written {
             threads: spec.threads,
             queue: spec.queue,
             env: spec.env,
+            share: spec.share,
             inputs: spec.inputs,
             outputs: spec.outputs,
         }
@@ -265,6 +274,14 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_read_and_written() {
+        let text = r#"{"name": "a", "kind": "onnx", "path": "x", "share": {"class": "latency", "memory": "2GiB"}}"#;
+        let spec = read(text).unwrap();
+        assert_eq!(spec.share.as_ref().unwrap().memory, Some(crate::Bytes(2 << 30)));
+        assert_eq!(read(&serde_json::to_string(&spec).unwrap()), Ok(spec));
+    }
+
+    #[test]
     fn nonsense_is_refused_with_the_name_of_the_thing() {
         let check = |text: &str, expected: &str| {
             let message = read(text).unwrap_err();
@@ -277,5 +294,7 @@ mod tests {
         check(r#"{"name": "a", "kind": "onnx", "path": "x", "slo": "1ns"}"#, "`slo` is 1ns");
         check(r#"{"name": "a", "kind": "onnx", "path": "x", "workers": 0}"#, "`workers` is 0");
         check(r#"{"name": "a", "kind": "virtual", "path": "x"}"#, "kind `virtual` needs `latency`");
+        let share = r#"{"name": "a", "kind": "onnx", "path": "x", "share": {"limit": "140%"}}"#;
+        check(share, "`140%` is more than a whole GPU");
     }
 }

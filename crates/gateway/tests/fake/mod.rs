@@ -51,6 +51,7 @@ pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
         threads: 1,
         queue: 64,
         env: Default::default(),
+        share: None,
         inputs: vec![],
         outputs: vec![],
     }

@@ -123,6 +123,7 @@ fn catalog() -> Catalog {
             threads: 1,
             queue: 100,
             env: Default::default(),
+            share: None,
             inputs: vec![],
             outputs: vec![],
         };
