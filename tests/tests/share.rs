@@ -1,0 +1,246 @@
+//! Programs under shares on a stand-in GPU, as people run them: limits that hold, deaths that harm nobody, and commands
+//! that say what is wrong.
+//!
+//! `WEFT_SHARE_ROUNDS` repeats what is random or measured, for longer runs than those of every day.
+
+mod support;
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+use support::stand_in::{Machine, Running};
+
+fn rounds(usually: usize) -> usize {
+    std::env::var("WEFT_SHARE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(usually)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn refused(output: &Output, code: i32, expected: &str) {
+    let talk = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{talk}");
+    assert!(talk.contains(expected), "{talk}");
+}
+
+#[test]
+fn a_program_does_not_notice() {
+    let machine = Machine::new();
+    let shell = |script: &str| machine.ask(&["run", "--", "sh", "-c", script]);
+    assert_eq!(shell("exit 7").status.code(), Some(7));
+    assert_eq!(shell("kill -TERM $$").status.signal(), Some(15));
+    assert_eq!(text(&shell("pwd").stdout).trim(), machine.folder.path().canonicalize().unwrap().to_str().unwrap());
+    assert_eq!(text(&shell("echo $0 $WEFT_TENANT").stdout), "sh sh\n");
+    let gpu = machine.ask(&["run", "--gpu", "0", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
+    assert!(text(&gpu.stdout).starts_with("GPU-"), "{}", text(&gpu.stderr));
+
+    let mut cat = machine.weft(&["run", "cat"]);
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    cat.stdin.take().unwrap().write_all(b"through").unwrap();
+    assert_eq!(text(&cat.wait_with_output().unwrap().stdout), "through");
+
+    // The program is the process that was started: its children are its own, and a signal reaches it at once.
+    let mut sleeper = Running(machine.weft(&["run", "--name", "sleeper", "--", "sleep", "60"]).spawn().unwrap());
+    let pid = sleeper.0.id();
+    machine.wait("the program", |_| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        (name.trim() == "sleep").then_some(())
+    });
+    assert_eq!(std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap(), "");
+    sleeper.0.kill().unwrap();
+    assert_eq!(sleeper.0.wait().unwrap().signal(), Some(9));
+    machine.wait("the tenant to go", |machine| machine.try_status()?["idle"].as_array()?.is_empty().then_some(()));
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let machine = Machine::new();
+    let run = |share: &[&str]| machine.run(share, "hello", &[]);
+    refused(&run(&["--class", "fast"]), 2, "`fast` is not a class");
+    refused(&run(&["--limit", "140%"]), 2, "more than a whole GPU");
+    refused(&run(&["--limit", "40"]), 2, "write it like 30%");
+    refused(&run(&["--priority", "10"]), 2, "10 is not in 0..=9");
+    refused(&run(&["--request", "50%", "--limit", "40%"]), 2, "more than the limit");
+    refused(&run(&["--gpu", "4"]), 2, "there is no GPU 4");
+    refused(&run(&["--memory", "2GiB"]), 2, "more than the GPU has");
+    refused(&run(&["--colour", "red"]), 2, "unexpected argument");
+    refused(&machine.ask(&["run", "--", "no-such-program"]), 127, "no such program");
+    refused(&machine.ask(&["run", "--", "/etc/passwd"]), 126, "not executable");
+    refused(&machine.ask(&["run"]), 2, "required");
+    refused(&machine.ask(&["set", "nobody", "--limit", "40%"]), 2, "no tenant `nobody`");
+    refused(&machine.ask(&["set", "nobody"]), 2, "change nothing");
+    refused(&machine.ask(&["top"]), 2, "no terminal");
+    let twice = machine.start(&["--name", "twice"], "closedloop", &["--seconds", "60"]);
+    machine.wait("it", |machine| machine.tenant("twice"));
+    refused(&run(&["--name", "twice"]), 2, "there is a tenant `twice` already");
+    drop(twice);
+    refused(&machine.ask(&["node"]), 1, "a daemon is there already");
+
+    let bare = Machine::bare();
+    refused(&bare.ask(&["top", "--once"]), 2, "no daemon shares GPUs here");
+    let missing = bare.weft(&["run", "true"]).env("WEFT_LIBRARY", "/nothing").output().unwrap();
+    refused(&missing, 2, "WEFT_LIBRARY names /nothing");
+    let no_gpu = bare.weft(&["run", "true"]).env("WEFT_NVML", "/nothing.so").output().unwrap();
+    refused(&no_gpu, 2, "there is no GPU to share: NVML (/nothing.so) is not installed");
+}
+
+#[test]
+fn a_daemon_is_started_on_demand_once() {
+    let machine = Machine::bare();
+    std::fs::write(machine.folder.path().join("stale"), "").unwrap();
+    let first: Vec<Running> =
+        (0..4).map(|_| machine.start(&[], "closedloop", &["--seconds", "60", "--us", "100"])).collect();
+    let status = machine.wait("four tenants", |machine| {
+        let status = machine.try_status()?;
+        (status["gpus"][0]["tenants"].as_array()?.len() == 4).then_some(status)
+    });
+    let names: Vec<&str> =
+        status["gpus"][0]["tenants"].as_array().unwrap().iter().filter_map(|tenant| tenant["name"].as_str()).collect();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, ["closedloop", "closedloop-2", "closedloop-3", "closedloop-4"]);
+    drop(first);
+}
+
+#[test]
+fn memory_stays_under_its_cap_and_comes_back() {
+    let machine = Machine::new();
+    let output = machine.run(&["--memory", "100MiB"], "allocations", &["60", "200"]);
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", text(&output.stderr));
+    assert!(printed.contains("alloc 60 MiB: 0") && printed.contains("alloc 200 MiB: 2"), "{printed}");
+
+    let mut holder =
+        machine.start(&["--memory", "300MiB", "--name", "holder"], "allocations", &["--hold", "60", "200"]);
+    machine.wait("its memory", |machine| machine.tenant("holder").filter(|tenant| tenant["memory_bytes"] == 200 << 20));
+    assert_eq!(machine.truth(holder.0.id())["used_bytes"], 200 << 20);
+    holder.0.kill().unwrap();
+    holder.0.wait().unwrap();
+    machine.wait("it to be gone", |machine| machine.tenant("holder").is_none().then_some(()));
+}
+
+/// GPU time that two processes were given meanwhile.
+fn given(machine: &Machine, pids: [u32; 2], meanwhile: Duration) -> [u64; 2] {
+    let look = || pids.map(|pid| machine.truth(pid).get("given_ns").copied().unwrap_or(0));
+    let before = look();
+    std::thread::sleep(meanwhile);
+    let after = look();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+#[test]
+fn a_quota_gives_what_was_asked() {
+    let machine = Machine::new();
+    let neighbour = machine.start(&["--name", "neighbour"], "closedloop", &["--seconds", "600", "--us", "200"]);
+    let all: Vec<u32> = (1..10).map(|tenths| tenths * 10).collect();
+    let asked = if rounds(0) > 0 { all } else { vec![10, 50, 90] };
+    let limited =
+        machine.start(&["--name", "limited", "--limit", "10%"], "closedloop", &["--seconds", "600", "--us", "200"]);
+    machine.wait("both", |machine| machine.tenant("limited").and(machine.tenant("neighbour")));
+    for percent in asked {
+        let share = format!("{percent}%");
+        let set = machine.ask(&["set", "limited", "--request", "0%", "--limit", &share]);
+        assert!(set.status.success(), "{}", text(&set.stderr));
+        let set = machine.ask(&["set", "limited", "--request", &share]);
+        assert!(set.status.success(), "{}", text(&set.stderr));
+        // What a loaded machine does to one measurement, it does not do to three.
+        let mut seen = Vec::new();
+        let close = (0..3).any(|_| {
+            std::thread::sleep(Duration::from_millis(300));
+            let [its, others] = given(&machine, [limited.0.id(), neighbour.0.id()], Duration::from_millis(1500));
+            let share = its as f64 * 100.0 / (its + others).max(1) as f64;
+            seen.push(share);
+            (share - f64::from(percent)).abs() <= 3.0
+        });
+        println!("{percent}% asked, {seen:.1?}% given");
+        assert!(close, "{percent}% asked, {seen:.1?}% given");
+    }
+}
+
+#[test]
+fn deaths_harm_nobody() {
+    let machine = Machine::new();
+    let survivor = machine.start(&["--class", "latency", "--name", "survivor"], "closedloop", &["--seconds", "600"]);
+    let start = || machine.start(&["--class", "best-effort"], "closedloop", &["--seconds", "600", "--memory", "20"]);
+    let mut victims: Vec<Running> = (0..4).map(|_| start()).collect();
+    machine.wait("the survivor", |machine| machine.tenant("survivor"));
+    let count = rounds(8);
+    for round in 0..count {
+        victims[round % 4].0.kill().unwrap();
+        let launches = || machine.truth(survivor.0.id()).get("launches").copied().unwrap_or(0);
+        let before = launches();
+        machine.wait("the survivor to go on", |_| (launches() > before).then_some(()));
+        victims[round % 4] = start();
+    }
+    drop(victims);
+    machine.wait("the others to be gone", |machine| {
+        let status = machine.try_status()?;
+        (status["gpus"][0]["tenants"].as_array()?.len() == 1).then_some(())
+    });
+    assert!(machine.tenant("survivor").is_some());
+}
+
+#[test]
+fn programs_outlive_daemons_and_shares_hold_again() {
+    let mut machine = Machine::new();
+    let mut program = machine.start(&["--limit", "30%", "--name", "kept"], "closedloop", &["--seconds", "600"]);
+    let neighbour = machine.start(&["--name", "neighbour"], "closedloop", &["--seconds", "600"]);
+    let both = |machine: &Machine| machine.tenant("kept").and(machine.tenant("neighbour"));
+    machine.wait("both", both);
+    for _ in 0..rounds(2) {
+        machine.kill_daemon();
+        machine.start_daemon();
+        let began = Instant::now();
+        let kept = machine.wait("both to come back", |machine| both(machine).and(machine.tenant("kept")));
+        println!("back after {:?}", began.elapsed());
+        assert_eq!(kept["share"]["limit"], "30%");
+        assert!(program.0.try_wait().unwrap().is_none(), "it runs");
+    }
+    let close = (0..3).any(|_| {
+        let [its, others] = given(&machine, [program.0.id(), neighbour.0.id()], Duration::from_millis(1500));
+        its * 100 / (its + others).max(1) <= 33
+    });
+    assert!(close, "the limit holds again");
+    program.0.kill().unwrap();
+    let mut talk = String::new();
+    program.0.stderr.take().unwrap().read_to_string(&mut talk).unwrap();
+    assert!(!talk.contains("panicked"), "{talk}");
+}
+
+#[test]
+fn a_change_is_seen_at_once_and_top_shows_it() {
+    let machine = Machine::new();
+    let _program = machine.start(&["--name", "train"], "closedloop", &["--seconds", "600", "--memory", "64"]);
+    machine.wait("it", |machine| machine.tenant("train"));
+    let set = machine.ask(&["set", "train", "--limit", "40%", "--memory", "512MiB", "--priority", "2", "--json"]);
+    let share: Value = serde_json::from_slice(&set.stdout).unwrap();
+    assert_eq!((&share["limit"], &share["priority"]), (&Value::from("40%"), &Value::from(2)));
+    assert_eq!(machine.tenant("train").unwrap()["share"], share);
+    let table = machine.wait("a table with numbers", |machine| {
+        let table = text(&machine.ask(&["top", "--once"]).stdout);
+        let line = table.lines().find(|line| line.starts_with("train"))?.to_owned();
+        (!line.contains(" 0.0%  ") || line.contains("0.06GiB")).then_some(table)
+    });
+    assert!(table.starts_with("tenant  gpu"), "{table}");
+    assert!(table.contains("0.50GiB"), "{table}");
+}
+
+#[test]
+fn a_doctor_knows_the_machine() {
+    let machine = Machine::new();
+    let output = machine.ask(&["doctor", "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = |what: &str| {
+        let all = found["findings"].as_array().unwrap();
+        all.iter().find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what} in {found:#}"))
+    };
+    for what in ["driver", "gpu", "library", "daemon", "resolver", "probe"] {
+        assert_eq!(finding(what)["health"], "good", "{found:#}");
+    }
+    let broken = machine.weft(&["doctor"]).env("WEFT_NVML", "/nothing.so").output().unwrap();
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(text(&broken.stdout).contains("BROKEN   driver"), "{}", text(&broken.stdout));
+}
