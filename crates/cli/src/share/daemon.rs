@@ -77,6 +77,10 @@ pub(crate) fn detach(arguments: &[String]) -> Result<()> {
 /// Shares GPUs until somebody ends this process, or until nobody shared one for a while.
 pub(crate) fn share_only(idle_exit: Option<policy::Span>) -> Result<()> {
     crate::logging::start();
+    // Two daemons would give the same GPU away twice.
+    if let Some(client) = Client::find()? {
+        anyhow::bail!("share GPUs at {}: a daemon is there already", client.place.socket.display());
+    }
     let gpus = Gpus::find();
     if let Some(problem) = &gpus.problem {
         tracing::warn!("{problem}");
@@ -101,6 +105,10 @@ pub(crate) fn share_beside() -> Option<Daemon> {
     let gpus = Gpus::find();
     if gpus.gpus.is_empty() {
         tracing::debug!(problem = gpus.problem, "no GPU to share");
+        return None;
+    }
+    if let Ok(Some(client)) = Client::find() {
+        tracing::info!(socket = %client.place.socket.display(), "another daemon shares the GPUs here");
         return None;
     }
     match Daemon::start(Config { place: Place::own(), gpus, idle_exit: None }) {

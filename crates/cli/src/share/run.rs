@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     name: Option<String>,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 

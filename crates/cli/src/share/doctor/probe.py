@@ -34,7 +34,7 @@ for name in names:
 cuda = libraries["cu"]
 by_resolver = {}
 resolve = cuda["cuGetProcAddress_v2"]
-for name in sorted({re.sub(r"(_v[0-9]+)?(_pts[zd])?$", "", name) for name in names if name.startswith("cu")}):
+for name in sorted({re.sub(r"(_v[0-9]+)?(_ptsz|_ptds)?$", "", name) for name in names if name.startswith("cu")}):
     pointer, status = ctypes.c_void_p(), ctypes.c_int()
     resolve(name.encode(), ctypes.byref(pointer), 12080, ctypes.c_ulonglong(0), ctypes.byref(status))
     by_resolver[name] = who(pointer.value)

@@ -82,12 +82,13 @@ fn first_line(child: &mut Child) -> Option<String> {
     receive.recv_timeout(PATIENCE).ok().flatten()
 }
 
-/// How the daemon sees the probe, once it has come.
+/// How the daemon sees the probe, once it has come and said what it found.
 fn seen(name: &str) -> Option<Status> {
     let until = Instant::now() + Duration::from_secs(2);
     loop {
         let status = Client::find().ok().flatten().and_then(|client| client.status().ok())?;
-        let came = status.gpus.iter().flat_map(|gpu| &gpu.tenants).any(|tenant| tenant.name == name);
+        let came =
+            status.gpus.iter().flat_map(|gpu| &gpu.tenants).any(|tenant| tenant.name == name && tenant.hooks != [0; 4]);
         if came || Instant::now() > until {
             return Some(status);
         }
