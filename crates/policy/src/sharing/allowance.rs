@@ -73,11 +73,13 @@ impl Allowance {
         let wanting = self.wanted.rate(TICK).is_some_and(|wanted| wanted > WHOLE / 2);
         let most = worth(if wanting { WINDOW } else { CREDIT }, rate);
         self.bucket = (self.bucket.max(-owed_max) + worth(passed, rate)).min(most);
-        self.left_over = self.bucket >= worth(CREDIT, rate);
         // The window that will have passed at the next look.
         let (_, at_start) = self.charged.before(WINDOW - TICK);
         let limited = at_start + WINDOW.scale(u64::from(limit), whole);
-        Span::from_nanos(charged.nanos().saturating_add_signed(self.bucket)).min(limited)
+        let allowed = Span::from_nanos(charged.nanos().saturating_add_signed(self.bucket)).min(limited);
+        // Who is held by its own limit lacks nothing, however full its bucket is.
+        self.left_over = allowed >= charged + Span::from_nanos(worth(CREDIT, rate).unsigned_abs());
+        allowed
     }
 }
 
