@@ -22,6 +22,8 @@ mod peers;
 mod server;
 mod serving;
 mod clients;
+mod openapi;
+mod gpu_test;
 mod soak;
 mod browser;
 mod fuzz;
@@ -49,6 +51,8 @@ enum Command {
     Bench(bench::Arguments),
     Peers(peers::Arguments),
     Clients(clients::Arguments),
+    Openapi(openapi::Arguments),
+    GpuTest(gpu_test::Arguments),
     Soak(soak::Arguments),
     Browser(browser::Arguments),
     Fuzz(fuzz::Arguments),
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         Command::Browser(arguments) => browser::browser(&workspace, &arguments),
         Command::Soak(arguments) => soak::soak(&workspace, &arguments),
         Command::Clients(arguments) => clients::clients(&workspace, &arguments),
+        Command::Openapi(arguments) => openapi::openapi(&workspace, &arguments),
+        Command::GpuTest(arguments) => gpu_test::gpu_test(&workspace, &arguments),
         Command::Fuzz(arguments) => fuzz::fuzz(&workspace, &arguments),
     });
     match result {

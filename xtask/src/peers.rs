@@ -118,6 +118,12 @@ pub(crate) fn client_python(workspace: &Workspace) -> Result<Program> {
     environment::CLIENT.program(workspace, "python")
 }
 
+/// The fuzzer of described interfaces.
+pub(crate) fn schemathesis(workspace: &Workspace) -> Result<Program> {
+    environment::SCHEMATHESIS.set_up(workspace)?;
+    environment::SCHEMATHESIS.program(workspace, "schemathesis")
+}
+
 /// Debian's load generator, installed when missing.
 pub(crate) fn wrk() -> Result<()> {
     tools::debian("wrk", || Program::new("wrk").arguments(["-v"]).try_quietly().is_ok())

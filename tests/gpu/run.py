@@ -1,0 +1,242 @@
+"""What only a real GPU can show: `cargo xtask gpu-test`, or python tests/gpu/run.py --weft PATH.
+
+Runs real programs under `weft run` and natively, in turns, and prints one table. Needs an NVIDIA GPU, gcc, and for most
+rows PyTorch; rows whose framework is not installed say so.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROWS = []
+
+
+def row(what, figure, good, **raw):
+    ROWS.append({"what": what, "figure": figure, "good": good, **raw})
+    print(f"{'ok    ' if good else 'MISSED' if good is not None else 'SKIP  '}  {what:<58} {figure}", flush=True)
+
+
+def weft_run(share, command):
+    return [WEFT, "run", *share, "--", *command]
+
+
+def workload(name, *arguments, share=None, seconds=120, **variables):
+    """Runs a workload to its end and gives what it printed, or why not."""
+    command = [sys.executable, os.path.join(HERE, "workload.py"), name, *map(str, arguments)]
+    command = command if share is None else weft_run(share, command)
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=ENVIRONMENT | variables)
+    except subprocess.TimeoutExpired:
+        return None, "it took too long"
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
+    return (json.loads(lines[-1]), "") if ran.returncode == 0 and lines else (None, ran.stderr.strip()[-300:])
+
+
+def program(name, folder):
+    binary = os.path.join(folder, name)
+    source = os.path.join(HERE, "..", "programs", name + ".c")
+    build = ["gcc", "-O2", "-rdynamic", "-D_GNU_SOURCE", "-o", binary, source, "-ldl", "-lpthread", "-lm"]
+    subprocess.run(build, check=True)
+    return binary
+
+
+def share_of(line):
+    return float(dict(word.split("=") for word in line.split())["share"])
+
+
+def doctor():
+    said = subprocess.run([WEFT, "doctor"], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    print(said.stdout, said.stderr, sep="")
+    problems = [line for line in said.stdout.splitlines() if not line.startswith("ok")]
+    row("weft doctor", f"{len(said.stdout.splitlines()) - len(problems)} lines ok, {len(problems)} not", not problems,
+        lines=said.stdout.splitlines())
+
+
+def overhead(rounds):
+    ratios, tails, alone = [], [], []
+    for _ in range(rounds):
+        one, why = workload("resnet", 3)
+        two, other = workload("resnet", 3, share=["--class", "latency"])
+        if not one or not two:
+            return row("ResNet50 batch 1 under the library", f"failed: {why or other}", None)
+        ratios.append(two["per_second"] / one["per_second"])
+        tails.append(two["p99_ms"] / one["p99_ms"])
+        alone.append(one["per_second"])
+    middle, noise = statistics.median(ratios), (max(alone) - min(alone)) / statistics.median(alone)
+    text = f"{middle:.3f} of alone [{min(ratios):.3f}, {max(ratios):.3f}]; alone varied by {noise:.0%}"
+    row("ResNet50 batch 1 under the library, throughput", text, abs(middle - 1) <= max(0.01, noise / 2),
+        ratios=ratios, p99_ratios=tails, alone_per_second=alone)
+
+
+def truth():
+    cases = [("eager", {}), ("graphs", {}), ("compiled", {}), ("triton", {}), ("cupy", {}), ("jax", {}),
+             ("segments", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+             ("segments", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})]
+    for name, variables in cases:
+        title = f"counted as it was: {name} {' '.join(variables.values())}".strip()
+        found, why = workload(name, share=["--class", "standard"], **variables)
+        if not found:
+            row(title, f"failed: {why.splitlines()[-1] if why else ''}", None)
+            continue
+        parts, good = [], True
+        if "launches_true" in found:
+            parts.append(f"{found['launches_seen']} of {found['launches_true']} launches")
+            good &= found["launches_seen"] == found["launches_true"]
+        if "bytes_true" in found:
+            parts.append(f"{found['bytes_seen'] / 2**20:.0f} of {found['bytes_true'] / 2**20:.0f} MiB")
+            # The driver is asked in whole MiB, and rounds allocations up to its own granules.
+            good &= abs(found["bytes_seen"] - found["bytes_true"]) <= 4 << 20
+        row(title, ", ".join(parts), good, **found)
+
+
+def quotas(folder, shares, seconds):
+    closed = program("closedloop", folder)
+    for graphs in (0, 1):
+        worst, given = 0, {}
+        for asked in shares:
+            busy = subprocess.Popen(
+                weft_run(["--name", "busy"], [closed, "--seconds", str(seconds + 2), "--us", "200"]), env=ENVIRONMENT,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(1)
+            share = ["--name", "quota", "--request", f"{asked}%", "--limit", f"{asked}%"]
+            command = [closed, "--seconds", str(seconds), "--us", "100", "--graphs", str(graphs)]
+            ran = subprocess.run(weft_run(share, command), capture_output=True, text=True, env=ENVIRONMENT)
+            busy.wait()
+            given[asked] = share_of(ran.stdout) * 100 if ran.returncode == 0 else float("nan")
+            worst = max(worst, abs(given[asked] - asked))
+        kind = "graphs" if graphs else "launches"
+        text = " ".join(f"{asked}:{got:.1f}" for asked, got in given.items())
+        row(f"quota beside a busy neighbour, {kind}, percent asked:given", text, worst <= 3, given=given)
+
+
+def memory(folder):
+    found, why = workload("refused", share=["--memory", "4GiB"])
+    good = bool(found and found["refused"] and found["goes_on"] and found["total"] == 4 << 30)
+    row("8 GiB under a cap of 4 GiB, PyTorch", json.dumps(found) if found else why, good)
+    paths = program("allocations", folder)
+    command = [paths, "--managed", "0", "512", "3000", "6000"]
+    native = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    capped = subprocess.run(weft_run(["--memory", "4GiB"], command), capture_output=True, text=True, env=ENVIRONMENT)
+    print(capped.stdout)
+    wrong = [line for line in capped.stdout.splitlines() if " 6000 " in f" {line} " and ": 0" in line]
+    row("6000 MiB by every path under a cap of 4 GiB", f"exit {native.returncode} and {capped.returncode}; passed: {wrong}",
+        capped.returncode == 0 and not wrong, native=native.stdout, capped=capped.stdout)
+
+
+def tenants():
+    status = subprocess.run([WEFT, "top", "--json"], capture_output=True, text=True, env=ENVIRONMENT)
+    if status.returncode:
+        return None, []
+    found = json.loads(status.stdout)
+    return found.get("pid"), [tenant for gpu in found["gpus"] for tenant in gpu["tenants"]]
+
+
+def deaths(folder, rounds):
+    closed = program("closedloop", folder)
+    start = lambda name: subprocess.Popen(
+        weft_run(["--name", name], [closed, "--seconds", "300", "--memory", "256"]), env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running = [start(f"tenant-{place}") for place in range(4)]
+    time.sleep(3)
+    worst = 0
+    for turn in range(rounds):
+        victim = running[turn % len(running)]
+        victim.kill()
+        killed = time.perf_counter()
+        while any(victim.pid in tenant["processes"] for tenant in tenants()[1]):
+            time.sleep(0.002)
+        worst = max(worst, time.perf_counter() - killed)
+        victim.wait()
+        running[turn % len(running)] = start(f"tenant-{turn % len(running)}")
+        time.sleep(0.3)
+    alive = all(one.poll() is None for one in running)
+    row(f"{rounds} times SIGKILL among 4 tenants", f"gone after at most {worst * 1e3:.0f} ms, asking included; others alive: {alive}",
+        alive and worst < 0.2)
+    pids = []
+    for _ in range(5):
+        pid, _ = tenants()
+        os.kill(pid, 9)
+        pids.append(pid)
+        time.sleep(0.1)
+        # Whoever runs something next starts a daemon again.
+        subprocess.run(weft_run(["--name", "next"], ["true"]), env=ENVIRONMENT, check=True)
+        time.sleep(0.4)
+    alive = all(one.poll() is None for one in running)
+    back = len({tenant["name"] for tenant in tenants()[1]} & {f"tenant-{place}" for place in range(4)})
+    row("daemon killed 5 times under load", f"programs alive: {alive}, tenants back: {back} of 4", alive and back == 4)
+    for one in running:
+        one.kill()
+        one.wait()
+    time.sleep(0.2)
+    left = [tenant["name"] for tenant in tenants()[1]]
+    row("nothing is left of the dead", f"{left}", not left)
+
+
+def pair(seconds):
+    """A latency tenant beside best-effort training, under Weft and under default sharing, against each alone."""
+    command = lambda name, length: [sys.executable, os.path.join(HERE, "workload.py"), name, str(length)]
+
+    def together(first, second):
+        background = subprocess.Popen(second, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
+        time.sleep(8)
+        top = None
+        foreground = subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
+        if first[0] == WEFT:
+            time.sleep(seconds / 2 + 6)
+            top = subprocess.run([WEFT, "top", "--once"], capture_output=True, text=True, env=ENVIRONMENT).stdout
+        said, other = foreground.communicate()[0], background.communicate()[0]
+        last = lambda text: json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
+        return last(said), last(other), top
+
+    alone, _ = workload("resnet", seconds)
+    train, _ = workload("training", seconds)
+    if not alone or not train:
+        return row("ResNet50 beside training", "PyTorch is not there", None)
+    for title, wrap in (("default sharing", lambda share, what: what), ("Weft", weft_run)):
+        first = wrap(["--class", "latency", "--name", "serve"], command("resnet", seconds))
+        second = wrap(["--class", "best-effort", "--memory", "40GiB", "--name", "train"], command("training", 2 * seconds + 20))
+        inference, training, top = together(first, second)
+        if top:
+            print(top)
+        row(f"ResNet50 beside training, {title}",
+            f"throughput {inference['per_second'] / alone['per_second']:.2f}, p99 {inference['p99_ms'] / alone['p99_ms']:.2f} of "
+            f"alone; training {training['per_second'] / train['per_second']:.2f}", True,
+            alone=alone, training_alone=train, inference=inference, training=training, top=top)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--weft", required=True, help="the weft binary, with libweft.so beside it")
+    parser.add_argument("--json", help="where to write what was measured")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--only", default="", help="names of parts, by comma")
+    options = parser.parse_args()
+    WEFT = os.path.abspath(options.weft)
+    folder = tempfile.mkdtemp()
+    ENVIRONMENT = dict(os.environ, WEFT=WEFT, WEFT_SOCKET=os.path.join(folder, "node.sock"), WEFT_QUIET="1")
+    quick = options.quick
+    parts = {
+        "doctor": doctor,
+        "truth": truth,
+        "memory": lambda: memory(folder),
+        "quotas": lambda: quotas(folder, [10, 50, 90] if quick else range(10, 100, 10), 2 if quick else 3),
+        "deaths": lambda: deaths(folder, 5 if quick else 20),
+        "overhead": lambda: overhead(2 if quick else 6),
+        "pair": lambda: pair(5 if quick else 8),
+    }
+    for name, part in parts.items():
+        if not options.only or name in options.only.split(","):
+            try:
+                part()
+            except Exception as error:
+                row(name, f"{type(error).__name__}: {error}", False)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"rows": ROWS}, file, indent=1)
+    sys.exit(0 if all(one["good"] is not False for one in ROWS) else 1)
