@@ -3,14 +3,15 @@
 //!
 //! `WEFT_SHARE_ROUNDS` repeats what is random or measured, for longer runs than those of every day.
 
+mod stand_in;
 mod support;
 
 use serde_json::Value;
+use stand_in::{Machine, Running};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
-use support::stand_in::{Machine, Running};
 
 fn rounds(usually: usize) -> usize {
     std::env::var("WEFT_SHARE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(usually)
@@ -18,6 +19,11 @@ fn rounds(usually: usize) -> usize {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// For whoever looks with `--nocapture`.
+fn say(figure: &str) {
+    let _ = writeln!(std::io::stderr(), "{figure}");
 }
 
 fn refused(output: &Output, code: i32, expected: &str) {
@@ -155,7 +161,7 @@ fn a_quota_gives_what_was_asked() {
             seen.push(share);
             (share - f64::from(percent)).abs() <= 3.0
         });
-        println!("{percent}% asked, {seen:.1?}% given");
+        say(&format!("{percent}% asked, {seen:.1?}% given"));
         assert!(close, "{percent}% asked, {seen:.1?}% given");
     }
 }
@@ -195,7 +201,7 @@ fn programs_outlive_daemons_and_shares_hold_again() {
         machine.start_daemon();
         let began = Instant::now();
         let kept = machine.wait("both to come back", |machine| both(machine).and(machine.tenant("kept")));
-        println!("back after {:?}", began.elapsed());
+        say(&format!("back after {:?}", began.elapsed()));
         assert_eq!(kept["share"]["limit"], "30%");
         assert!(program.0.try_wait().unwrap().is_none(), "it runs");
     }

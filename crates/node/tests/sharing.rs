@@ -106,7 +106,7 @@ fn refusal(connection: &Connection) -> String {
     let Ok(Message::Refused { version: VERSION, text }) = Message::decode(&buffer[..length]) else {
         panic!("{:?}", Message::decode(&buffer[..length]))
     };
-    assert_eq!(connection.receive(&mut vec![0; 64], &mut FileList::new()).unwrap_or(0), 0, "it is closed then");
+    assert_eq!(connection.receive(&mut [0; 64], &mut FileList::new()).unwrap_or(0), 0, "it is closed then");
     text.to_owned()
 }
 

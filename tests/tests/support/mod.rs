@@ -1,7 +1,5 @@
 //! What the tests share: the `weft` command, built from this workspace.
 
-pub(crate) mod stand_in;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;

@@ -31,6 +31,11 @@ pub(super) struct Account {
     bursts: u64,
     burst_ns: u64,
     burst_alone_ns: u64,
+    /// GPU time charged since a burst last ended, and whether anybody else had work meanwhile.
+    burst_work_ns: u64,
+    burst_alone: bool,
+    /// How long bursts take alone, in thousandths of their GPU time; 0 while that is not known.
+    alone_permille: u64,
     marks: VecDeque<Mark>,
     /// Of this look.
     pub(super) processes: u32,
@@ -51,6 +56,7 @@ struct Look {
     charged_ns: u64,
     wanted_ns: u64,
     bursts: u64,
+    burst_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +85,9 @@ impl Account {
             bursts: 0,
             burst_ns: 0,
             burst_alone_ns: 0,
+            burst_work_ns: 0,
+            burst_alone: true,
+            alone_permille: 0,
             marks: VecDeque::with_capacity(MARKS),
             processes: 0,
             active: 0,
@@ -119,9 +128,9 @@ impl Account {
         self.waited_ns = self.waited_ns.saturating_add(waited);
         self.look.charged_ns = self.look.charged_ns.saturating_add(charged);
         self.look.bursts = self.look.bursts.saturating_add(bursts);
-        if bursts > 0 {
-            self.burst_ns = page.last_burst_ns;
-        }
+        let burst_ns = grew(page.burst_ns_total, &mut seen.burst_ns_total).min(CHARGE_MOST_NS);
+        self.look.burst_ns = self.look.burst_ns.saturating_add(burst_ns);
+        self.burst_work_ns = self.burst_work_ns.saturating_add(charged).min(CHARGE_MOST_NS);
         seen.used_bytes = page.used_bytes.min(memory);
         self.used_bytes = self.used_bytes.saturating_add(seen.used_bytes);
         self.channel_groups = self.channel_groups.saturating_add(page.channel_groups.min(1 << 16));
@@ -148,11 +157,9 @@ impl Account {
         let Interval { from_ns, to_ns } = interval;
         self.wanted_ns = self.wanted_ns.saturating_add(self.look.wanted_ns.min(to_ns - from_ns));
         self.bursts = self.bursts.saturating_add(self.look.bursts);
-        if alone && self.look.bursts > 0 {
-            self.burst_alone_ns = match self.burst_alone_ns {
-                0 => self.burst_ns,
-                alone => alone - alone / 8 + self.burst_ns / 8,
-            };
+        self.burst_alone &= alone;
+        if self.look.bursts > 0 {
+            self.end_bursts();
         }
         if self.marks.back().is_none_or(|mark| to_ns - mark.at_ns.min(to_ns) >= MARK_EVERY_NS) {
             if self.marks.len() == MARKS {
@@ -161,6 +168,23 @@ impl Account {
             let (charged_ns, launches, waited_ns) = (self.charged_ns, self.launches, self.waited_ns);
             self.marks.push_back(Mark { at_ns: to_ns, charged_ns, launches, waited_ns });
         }
+    }
+
+    /// Bursts ended: how long they took, and how long they would have taken alone. Bursts are of all sizes, so what is
+    /// learned is how long they take for the GPU time in them.
+    fn end_bursts(&mut self) {
+        let (work_ns, took_ns, count) = (self.burst_work_ns, self.look.burst_ns, self.look.bursts);
+        if self.burst_alone && work_ns > 0 {
+            let permille = took_ns.saturating_mul(1_000) / work_ns;
+            self.alone_permille = match self.alone_permille {
+                0 => permille,
+                known => known - known / 8 + permille / 8,
+            };
+        }
+        self.burst_ns = took_ns / count;
+        self.burst_alone_ns =
+            (u128::from(work_ns) * u128::from(self.alone_permille) / 1_000 / u128::from(count)) as u64;
+        (self.burst_work_ns, self.burst_alone) = (0, true);
     }
 
     /// What was charged during this look.

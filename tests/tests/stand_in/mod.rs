@@ -1,6 +1,6 @@
 //! A machine with a stand-in GPU, a daemon of its own, and programs under shares on it.
 
-use super::{root, weft};
+use crate::support::{root, weft};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Builds the library and the stand-in beside `weft`, once.
 fn built() -> &'static Path {
