@@ -30,6 +30,8 @@ def workload(name, *arguments, share=None, seconds=120, **variables):
     """Runs a workload to its end and gives what it printed, or why not."""
     command = [sys.executable, os.path.join(HERE, "workload.py"), name, *map(str, arguments)]
     command = command if share is None else weft_run(share, command)
+    # One core, so that what is compared does not wander between fast and slow ones.
+    command = ["taskset", "-c", "2", *command] if name == "resnet" else command
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=ENVIRONMENT | variables)
     except subprocess.TimeoutExpired:
@@ -75,7 +77,8 @@ def overhead(rounds):
 
 
 def truth():
-    cases = [("eager", {}), ("graphs", {}), ("compiled", {}), ("triton", {}), ("cupy", {}), ("jax", {}),
+    cases = [("eager", {}), ("graphs", {}), ("compiled", {}), ("triton", {}), ("cupy", {}),
+             ("jax", {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
              ("segments", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
              ("segments", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})]
     for name, variables in cases:
@@ -188,7 +191,11 @@ def pair(seconds):
         top = None
         foreground = subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
         if first[0] == WEFT:
-            time.sleep(seconds / 2 + 6)
+            serving = lambda: any(one["name"] == "serve" and one["launches_per_second"] > 5000 for one in tenants()[1])
+            deadline = time.monotonic() + 40
+            while not serving() and time.monotonic() < deadline:
+                time.sleep(0.2)
+            time.sleep(2)
             top = subprocess.run([WEFT, "top", "--once"], capture_output=True, text=True, env=ENVIRONMENT).stdout
         said, other = foreground.communicate()[0], background.communicate()[0]
         last = lambda text: json.loads([line for line in text.splitlines() if line.startswith("{")][-1])

@@ -140,8 +140,9 @@ def segments():
     """Expandable segments: PYTORCH_CUDA_ALLOC_CONF says so."""
     import torch
 
-    torch.empty(1, device="cuda")
-    return allocated(lambda: torch.empty(3 << 30, dtype=torch.uint8, device="cuda"))
+    # Fills what a pool takes from the driver at first, so that nothing of the next is there already.
+    first = torch.empty(32 << 20, dtype=torch.uint8, device="cuda")
+    return {"first": first.numel()} | allocated(lambda: torch.empty(3 << 30, dtype=torch.uint8, device="cuda"))
 
 
 def cupy():

@@ -43,18 +43,9 @@ fn send(
 
 fn parse(printed: &str) -> Result<Measured> {
     let value: Value = serde_json::from_str(printed).context("read what weft load printed")?;
-    let good_rps = find(&value, "good_rps").context("find good_rps in what weft load printed")?;
-    Ok(Measured { good_rps, p50_ms: find(&value, "p50_ms"), p99_ms: find(&value, "p99_ms") })
-}
-
-/// The first number with this name, the outermost before those inside.
-fn find(value: &Value, name: &str) -> Option<f64> {
-    let inside: Vec<&Value> = match value {
-        Value::Object(fields) => fields.values().collect(),
-        Value::Array(items) => items.iter().collect(),
-        _ => Vec::new(),
-    };
-    value.get(name).and_then(Value::as_f64).or_else(|| inside.into_iter().find_map(|value| find(value, name)))
+    let good_rps = value["good_rps"].as_f64().context("find good_rps in what weft load printed")?;
+    let of_latency = |name: &str| value["latency_ms"][name].as_f64();
+    Ok(Measured { good_rps, p50_ms: of_latency("p50"), p99_ms: of_latency("p99") })
 }
 
 #[cfg(test)]
@@ -62,8 +53,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_all_models_come_before_those_of_one() {
-        let printed = r#"{"models":[{"good_rps":1.0}],"latency":{"p50_ms":2.5,"p99_ms":7.5},"good_rps":3}"#;
+    fn figures_of_all_models_are_meant() {
+        let printed = r#"{"models":[{"good_rps":1.0}],"latency_ms":{"p50":2.5,"p99":7.5},"good_rps":3}"#;
         assert_eq!(parse(printed).unwrap(), Measured { good_rps: 3.0, p50_ms: Some(2.5), p99_ms: Some(7.5) });
         assert!(parse("{}").is_err());
     }

@@ -139,7 +139,12 @@ impl Account {
         }
 
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
-        let busy = page.busy_until_ns.min(to_ns).saturating_sub(from_ns).max(charged.min(to_ns - from_ns));
+        // Beside others it is done later than its own clock says, which a burst that goes on shows.
+        let length = to_ns - from_ns;
+        let going_on = page.burst_since_ns != 0 && page.burst_since_ns <= to_ns;
+        let going_on = if going_on { to_ns - page.burst_since_ns.max(from_ns) } else { 0 };
+        let bursting = burst_ns.saturating_add(going_on).min(length);
+        let busy = page.busy_until_ns.min(to_ns).saturating_sub(from_ns).max(charged.min(length)).max(bursting);
         seen.waiting = page.waiting_since_ns != 0 && page.waiting_since_ns <= to_ns;
         let waiting = if seen.waiting { to_ns - page.waiting_since_ns.max(from_ns).min(to_ns) } else { 0 };
         let wanted = busy.saturating_add(waited.max(waiting));

@@ -18,8 +18,9 @@ use std::collections::BTreeMap;
 
 /// How often the driver looks when nothing happens.
 pub const TICK: Span = Span::from_millis(2);
-/// Capacity is never thought to be less: what is lost to switching between tenants is little.
-const CAPACITY_LEAST: u32 = 800;
+/// Capacity is never thought to be less. Two programs that wait for the GPU after every millisecond lose a fifth of an
+/// H200 to switching between them.
+const CAPACITY_LEAST: u32 = 600;
 /// A tenant that has this much less than it could use is short, in thousandths.
 const SHORT: u32 = 10;
 /// Who wants this much wants it all the time. Who wants less may just wait its turn now and then.
@@ -115,8 +116,8 @@ impl Sharing {
         }
     }
 
-    /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there is less of it
-    /// than was given out.
+    /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there
+    /// is less of it than was given out.
     fn learn_capacity(&mut self, view: &GpuView, claims: &[Claim]) {
         let short = view.tenants.iter().zip(claims).any(|(tenant, claim)| {
             let known = &self.tenants[&tenant.id];
