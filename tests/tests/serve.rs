@@ -324,6 +324,52 @@ fn parts_on_different_machines_work_together_and_a_node_may_die() {
     }
 }
 
+#[test]
+fn parts_on_different_machines_trust_certificates_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let [join, http, grpc, metrics, address] = [(); 5].map(|()| free_port());
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    for name in ["own", "strangers"] {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]).unwrap();
+        write(&format!("{name}.pem"), &made.cert.pem());
+        write(&format!("{name}.key"), &made.signing_key.serialize_pem());
+    }
+    let cluster = |authority: &str| {
+        let scheduler = format!("scheduler = \"https://127.0.0.1:{join}\"");
+        format!("[cluster]\ntoken = \"secret\"\n{scheduler}\nauthority = \"{authority}.pem\"\n")
+    };
+    let tls = "[tls]\ncertificate = \"own.pem\"\nkey = \"own.key\"\n";
+    let model =
+        "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"5ms\" }\nslo = \"2s\"\n";
+    write("scheduler.toml", &format!("[node]\nvirtual_gpus = 1\n{tls}{}{model}", cluster("own")));
+    write("node.toml", &format!("state = \"node\"\n[node]\nvirtual_gpus = 1\n{tls}{}", cluster("own")));
+    write("gateway.toml", &cluster("own"));
+    write("deceived.toml", &cluster("strangers"));
+    let start = |part: &str, config: &str, more: &str| {
+        let mut command = Command::new(weft());
+        command.arg(part).arg(folder.path().join(config)).args(more.split(' '));
+        let talk = fs::File::create(folder.path().join(format!("{config}.txt"))).unwrap();
+        Kept(Some(command.stderr(Stdio::from(talk)).spawn().expect("weft runs")))
+    };
+    let _scheduler = start("scheduler", "scheduler.toml", &format!("--listen 127.0.0.1:{join}"));
+    let _node = start("node", "node.toml", &format!("--address 127.0.0.1:{address}"));
+    let listen = |[http, grpc, metrics]: [u16; 3]| {
+        format!("--http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc} --metrics 127.0.0.1:{metrics}")
+    };
+    let gateway = start("gateway", "gateway.toml", &listen([http, grpc, metrics]));
+    let server = Server { process: gateway.take(), folder: tempfile::tempdir().unwrap(), http, metrics };
+    let body = json!({"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [3, 4]}]}).to_string();
+    let infer = |server: &Server| server.try_ask(http, "POST", "/v2/models/v/infer", &body).ok()?.ok(200);
+    assert_eq!(server.wait("an answer over TLS", infer).first(), Some(3.0));
+
+    // A gateway that trusts somebody else does not take this scheduler for its own.
+    let ports = [(); 3].map(|()| free_port());
+    let _deceived = start("gateway", "deceived.toml", &listen(ports));
+    let said = || fs::read_to_string(folder.path().join("deceived.toml.txt")).unwrap_or_default();
+    server.wait("the gateway to object", |_| said().to_lowercase().contains("certificate").then_some(()));
+    assert!(server.try_ask(ports[0], "GET", "/v2/health/ready", "").is_ok_and(|answer| answer.status != 200));
+}
+
 /// A process that is killed when it goes out of sight.
 struct Kept(Option<Child>);
 
