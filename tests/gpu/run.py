@@ -217,13 +217,36 @@ def pair(seconds):
             alone=alone, training_alone=train, inference=inference, training=training, top=top)
 
 
+def page(rows):
+    """What was measured, for people."""
+    lines = [line for row in rows for line in row.get("lines", [])]
+    machine = next((line.split(None, 2)[2] for line in lines if line.startswith("ok       gpu")), "unknown")
+    driver = next((line.split(None, 2)[2] for line in lines if line.startswith("ok       driver")), "unknown")
+    state = {True: "yes", False: "**no**", None: "not run"}
+    judged = lambda row: "a figure" if "inference" in row else state[row["good"]]
+    table = [f"| {row['what']} | {row['figure'].replace('|', '/')} | {judged(row)} |" for row in rows]
+    return "\n".join([
+        "# Shares on a real GPU", "", "<!-- Written by `tests/gpu/run.py` from gpu.json; do not edit. -->", "",
+        f"- Command: `cargo xtask gpu-test`\n- Machine: {machine.split(None, 1)[1].split(', GPU-')[0]}), driver {driver}", "",
+        "Truth for launches is CUPTI's count, for memory what the driver says is in use. A quota is the time of the kernels "
+        "that a program ran over the time that passed, beside another program that always has work. Programs that are "
+        "compared ran in turns in one run; the same program alone varies by as much as is stated.", "",
+        "| what | figure | as it should be |", "|---|---|---|", *table, ""])
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--weft", required=True, help="the weft binary, with libweft.so beside it")
+    parser.add_argument("--weft", default="target/release/weft", help="the weft binary, with libweft.so beside it")
     parser.add_argument("--json", help="where to write what was measured")
+    parser.add_argument("--page", help="where to write the same for people")
+    parser.add_argument("--page-of", metavar="JSON", help="write the page of what was measured before, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--only", default="", help="names of parts, by comma")
     options = parser.parse_args()
+    if options.page_of:
+        with open(options.page_of) as file, open(options.page, "w") as out:
+            out.write(page(json.load(file)["rows"]))
+        sys.exit(0)
     WEFT = os.path.abspath(options.weft)
     folder = tempfile.mkdtemp()
     ENVIRONMENT = dict(os.environ, WEFT=WEFT, WEFT_SOCKET=os.path.join(folder, "node.sock"), WEFT_QUIET="1")
@@ -246,4 +269,7 @@ if __name__ == "__main__":
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"rows": ROWS}, file, indent=1)
+    if options.page:
+        with open(options.page, "w") as file:
+            file.write(page(ROWS))
     sys.exit(0 if all(one["good"] is not False for one in ROWS) else 1)

@@ -367,7 +367,8 @@ fn parts_on_different_machines_trust_certificates_and_nothing_else() {
     let _deceived = start("gateway", "deceived.toml", &listen(ports));
     let said = || fs::read_to_string(folder.path().join("deceived.toml.txt")).unwrap_or_default();
     server.wait("the gateway to object", |_| said().to_lowercase().contains("certificate").then_some(()));
-    assert!(server.try_ask(ports[0], "GET", "/v2/health/ready", "").is_ok_and(|answer| answer.status != 200));
+    let through = server.try_ask(ports[0], "POST", "/v2/models/v/infer", &body);
+    assert!(!through.is_ok_and(|answer| answer.status == 200));
 }
 
 /// A process that is killed when it goes out of sight.

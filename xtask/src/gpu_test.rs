@@ -5,7 +5,7 @@ use crate::setup;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 
-/// Run real programs under shares on this machine's GPU, and print a table.
+/// Run real programs under shares on this machine's GPU, print a table and write docs/benchmarks/gpu.md.
 ///
 /// Needs an NVIDIA GPU with its driver, gcc and PyTorch; without a GPU it says so and does nothing. tests/gpu/run.py is
 /// the whole of it and runs where there is no Rust, too.
@@ -28,7 +28,8 @@ pub(crate) fn gpu_test(workspace: &Workspace, arguments: &Arguments) -> Result<(
     workspace.cargo(["build", "--release", "--package", "weft-shim"]).run()?;
     let weft = workspace.weft_path();
     let weft = weft.to_str().context("name weft")?;
-    let words = ["tests/gpu/run.py", "--weft", weft, "--json", "target/gpu.json"];
-    let words = words.into_iter().chain(arguments.quick.then_some("--quick"));
+    let words = ["tests/gpu/run.py", "--weft", weft, "--json", "docs/benchmarks/gpu.json"];
+    let words =
+        words.into_iter().chain(["--page", "docs/benchmarks/gpu.md"]).chain(arguments.quick.then_some("--quick"));
     Program::new("python3").arguments(words).folder(&workspace.root).run().map(drop)
 }

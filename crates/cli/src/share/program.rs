@@ -24,7 +24,8 @@ pub(crate) fn find(name: &OsStr, path: Option<OsString>) -> Result<PathBuf, Exit
     // What a shell searches where nothing is set.
     let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let mut other = None;
-    for folder in std::env::split_paths(&path) {
+    // A name of nothing is in no folder, though every folder can be looked up by it.
+    for folder in std::env::split_paths(&path).filter(|_| !name.is_empty()) {
         let file = if folder.as_os_str().is_empty() { Path::new(".").join(name) } else { folder.join(name) };
         match look(&file) {
             Look::Executable => return Ok(file),
