@@ -4,15 +4,15 @@ use crate::program::Program;
 use crate::setup;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{browser, clients, docs, examples, leaks, openapi, soak};
+use crate::{browser, clients, docs, examples, leaks, soak};
 use anyhow::Result;
 use std::time::Duration;
 
 /// Run every check that a change must pass, stopping at the first that fails.
 ///
 /// Sets up what is missing (rustfmt, clippy), then: format, clippy, tests, documentation, the commands in the
-/// documentation, the examples, a longer fuzz smoke, a look for machine paths, NVIDIA's clients, schemathesis, the
-/// dashboard in a browser and a short soak. Ends with a table of how long each step took.
+/// documentation, the examples, a longer fuzz smoke, a look for machine paths, NVIDIA's clients, the dashboard
+/// in a browser and a short soak. Ends with a table of how long each step took.
 ///
 /// Example: cargo xtask ci
 #[derive(clap::Args)]
@@ -50,9 +50,6 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
     })?;
     steps.step("examples", "run the command it names", || examples::run_all(workspace))?;
     steps.step("NVIDIA's clients", "run `cargo xtask clients weft` and compare", || clients::ask_weft(workspace))?;
-    steps.step("a fuzzer of the API", "run `cargo xtask openapi`; it prints the request as a curl command", || {
-        openapi::check(workspace)
-    })?;
     steps.step("dashboard in a browser", "look at the pictures in target/browser", || browser::check(workspace))?;
     steps.step("soak for two minutes", "look at the logs in target/soak", || {
         soak::run(workspace, Duration::from_secs(120))

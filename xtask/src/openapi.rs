@@ -25,11 +25,6 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
-/// With what CI has time for.
-pub(crate) fn check(workspace: &Workspace) -> Result<()> {
-    openapi(workspace, &Arguments { examples: 30, seed: 1 })
-}
-
 pub(crate) fn openapi(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     setup::build_weft(workspace)?;
     let schemathesis = peers::schemathesis(workspace)?.folder(&workspace.root);
