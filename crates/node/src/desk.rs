@@ -110,7 +110,7 @@ impl Desk {
         let mut afterwards = Afterwards::default();
         if let Some(batch) = open.assembly.add(Instant::now(), part) {
             open.waiting.push_back(batch);
-            open.advance(self.worker, Some(LARGE), &mut afterwards);
+            open.advance(self.worker, true, &mut afterwards);
         }
         drop(desk);
         self.carry_out(afterwards);
@@ -209,7 +209,7 @@ impl Desk {
                     open.hear(self.worker, answer, &mut afterwards);
                 }
             }
-            open.advance(self.worker, None, &mut afterwards);
+            open.advance(self.worker, false, &mut afterwards);
             drop(desk);
             self.carry_out(afterwards);
         }
@@ -238,20 +238,21 @@ impl Desk {
 }
 
 impl Open {
-    /// Sends the next batches off while the worker has nothing to do. One of more bytes than `most` is left to the one
-    /// who picks up.
-    fn advance(&mut self, worker: WorkerId, most: Option<usize>, afterwards: &mut Afterwards) {
+    /// Sends the next batches off while the worker has nothing to do. Whoever `brings` one leaves it to the one who
+    /// picks up when it is large, or when some of its answers are due before its worker's: another thread would hear of
+    /// the batch's end and might say so before them.
+    fn advance(&mut self, worker: WorkerId, brings: bool, afterwards: &mut Afterwards) {
         while self.flight.is_none()
             && let Some(batch) = self.waiting.pop_front()
         {
-            if most.is_some_and(|most| bytes(&batch) > most) {
+            let requests: Vec<Arc<[Tensor]>> = batch.payloads.iter().map(|payload| payload.inputs.clone()).collect();
+            let (groups, refused) = group(&requests, self.info.max_batch > 0);
+            if brings && (bytes(&batch) > LARGE || groups.len() != 1 || !refused.is_empty()) {
                 afterwards.call = true;
                 self.waiting.push_front(batch);
                 return;
             }
             let Batch { number, payloads } = batch;
-            let requests: Vec<Arc<[Tensor]>> = payloads.iter().map(|payload| payload.inputs.clone()).collect();
-            let (groups, refused) = group(&requests, self.info.max_batch > 0);
             let mut payloads: Vec<Option<Payload>> = payloads.into_iter().map(Some).collect();
             let failed = !refused.is_empty();
             for (index, reason) in refused {
