@@ -141,7 +141,10 @@ async fn serve(settings: Settings) -> Result<()> {
 fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<Gateway> {
     let (arrivals, orders, runner) = (scheduler.clone(), scheduler.clone(), node.clone());
     let links = Links {
-        arrival: Box::new(move |arrival| arrivals.arrival(arrival)),
+        arrival: Box::new(move |arrival| {
+            arrivals.arrival(arrival);
+            true
+        }),
         part: Box::new(move |part| runner.run(part)),
         order: Box::new(move |order| {
             let (tell, told) = oneshot::channel();

@@ -52,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
     println!("http://{}/ui", listener.local_addr()?);
 
     let order = |_| tokio::sync::oneshot::channel().1;
-    let links = Links { arrival: Box::new(|_| ()), part: Box::new(|_| ()), order: Box::new(order) };
+    let links = Links { arrival: Box::new(|_| true), part: Box::new(|_| ()), order: Box::new(order) };
     let gateway = Gateway::new(0, links);
     let models = cast(&gateway, count);
     let gpus = arguments.get(2).map(|node| gpu_source(node.clone()));

@@ -26,10 +26,13 @@ use tokio::sync::oneshot;
 /// Requests are spread over so many locks.
 const SHARDS: usize = 16;
 
+/// What whoever needs the scheduler is told when there is none.
+pub(crate) const NO_SCHEDULER: &str = "the scheduler cannot be reached";
+
 /// How a gateway reaches the rest of Weft.
 pub struct Links {
-    /// Tells the scheduler of a request.
-    pub arrival: Box<dyn Fn(Arrival) + Send + Sync>,
+    /// Tells the scheduler of a request; says whether there is one.
+    pub arrival: Box<dyn Fn(Arrival) -> bool + Send + Sync>,
     /// Hands requests to the node of a worker.
     pub part: Box<dyn Fn(Part) + Send + Sync>,
     /// Gives the scheduler an order and waits until it is carried out.
@@ -158,9 +161,11 @@ impl Gateway {
         }
     }
 
-    /// Numbers requests from now on as those of the gateway with this number.
+    /// Numbers requests from now on as those of the gateway with this number. The count goes on, so that no answer to a
+    /// request of before fits one that comes.
     pub(crate) fn renumber(&self, number: u16) {
-        self.next.store(u64::from(number) << 48, Relaxed);
+        let count = self.next.load(Relaxed) & ((1 << 48) - 1);
+        self.next.store(u64::from(number) << 48 | count, Relaxed);
     }
 
     /// Refuses all requests that are not answered yet: nobody will.
@@ -228,7 +233,7 @@ impl Gateway {
 
     /// Gives the scheduler an order and waits until it is carried out.
     pub async fn order(&self, order: Order) -> Result<(), OrderError> {
-        let gone = |_| Err(OrderError::Invalid("the scheduler cannot be reached".into()));
+        let gone = |_| Err(OrderError::Invalid(NO_SCHEDULER.into()));
         (self.links.order)(order).await.unwrap_or_else(gone)
     }
 
@@ -295,7 +300,11 @@ impl Gateway {
         let (tell, told) = oneshot::channel();
         self.shard(request).insert(request, Held { inputs: inputs.into(), tell });
         let at = inference.arrived;
-        (self.links.arrival)(Arrival { request, model: entry.model, at, within, priority: inference.priority });
+        let arrival = Arrival { request, model: entry.model, at, within, priority: inference.priority };
+        if !(self.links.arrival)(arrival) {
+            self.shard(request).remove(&request);
+            return Err(Refusal::Unavailable(NO_SCHEDULER.into()).into());
+        }
         match told.await {
             Ok(Outcome::Done(Ok(mut outputs))) => {
                 let mut tensors = std::mem::take(&mut outputs.tensors);

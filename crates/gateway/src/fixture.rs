@@ -12,7 +12,7 @@ pub(crate) const HOSTILE: &str = "a\\b\"c\nd}{,=\u{7}\u{2028}</script><b> ü:7";
 /// A gateway that reaches nobody.
 pub(crate) fn gateway() -> Arc<Gateway> {
     let order = |_| tokio::sync::oneshot::channel().1;
-    Gateway::new(0, Links { arrival: Box::new(|_| ()), part: Box::new(|_| ()), order: Box::new(order) })
+    Gateway::new(0, Links { arrival: Box::new(|_| true), part: Box::new(|_| ()), order: Box::new(order) })
 }
 
 /// A model version that is ready.

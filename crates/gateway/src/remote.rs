@@ -5,6 +5,7 @@
 //!    refused; when the way to a node breaks, those that are on it fail.
 //! 2. A gateway that lost its scheduler keeps trying, with the number it gets anew.
 
+use crate::core::NO_SCHEDULER;
 use crate::{Gateway, Links};
 use anyhow::{Context, Result};
 use rpc::cluster::{self, proto};
@@ -84,7 +85,7 @@ pub fn start(remote: Remote) -> Arc<Gateway> {
     let links = Links {
         arrival: Box::new(move |arrival| {
             let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
-            arrivals.say(message);
+            arrivals.say(message)
         }),
         part: Box::new(move |part| parts.carry(part)),
         order: Box::new(move |order| {
@@ -143,7 +144,7 @@ impl Ways {
 
     /// Carries parts to a node and answers back until the connection breaks.
     async fn run(self: Arc<Ways>, number: u16, address: String, mut parts: mpsc::UnboundedReceiver<Part>) {
-        let waiting = Arc::new(Mutex::new(HashMap::new()));
+        let waiting = Waiting::default();
         if let Err(error) = self.converse(&address, &mut parts, &waiting).await {
             tracing::warn!(node = number, error = format!("{error:#}"), "the way to a node broke");
         }
@@ -152,9 +153,7 @@ impl Ways {
         while let Some(part) = parts.recv().await {
             self.give_up(part);
         }
-        for (_, answer) in lock(&waiting).drain() {
-            answer(Err(Failure::Unreachable));
-        }
+        waiting.fail();
     }
 
     async fn converse(
@@ -174,32 +173,56 @@ impl Ways {
         loop {
             tokio::select! {
                 part = parts.recv() => match part {
-                    Some(part) => send.send(sent(part, waiting)).context("send to the node")?,
+                    Some(part) => send.send(waiting.keep(part)).context("send to the node")?,
                     None => return Ok(()),
                 },
                 answer = answers.next() => {
                     let answer = answer.context("the node hung up")?.context("hear from the node")?;
-                    let (request, answer) = cluster::to_answer(answer)?;
-                    if let Some(tell) = lock(waiting).remove(&request) {
-                        tell(answer);
-                    }
+                    let (batch, request, answer) = cluster::to_answer(answer)?;
+                    waiting.answer(batch, request, answer);
                 }
             }
         }
     }
 }
 
-type Waiting = Arc<Mutex<HashMap<u64, Box<dyn FnOnce(Answer) + Send>>>>;
+/// Whom to tell what a node answers.
+///
+/// By batch and request: a request whose worker died may be with the same node again, in another batch, before the node
+/// has said that it was lost in the first.
+#[derive(Default)]
+struct Waiting(Mutex<HashMap<(u64, u64), Tell>>);
 
-/// A part as it is sent; who is to be told of its answers is remembered.
-fn sent(part: Part, waiting: &Waiting) -> proto::Part {
-    let mut waiting = lock(waiting);
-    let payloads = part.payloads.into_iter().map(|payload| {
-        waiting.insert(payload.request, payload.answer);
-        proto::Payload { request: payload.request, inputs: payload.inputs.iter().map(cluster::from_tensor).collect() }
-    });
-    let payloads = payloads.collect();
-    proto::Part { worker: part.worker.0, batch: part.batch, model: part.model, size: part.size as u32, payloads }
+type Tell = Box<dyn FnOnce(Answer) + Send>;
+
+impl Waiting {
+    /// A part as it is sent; who is to be told of its answers is kept here.
+    fn keep(&self, part: Part) -> proto::Part {
+        let Part { worker, batch, model, size, .. } = part;
+        let mut waiting = lock(&self.0);
+        let payloads = part.payloads.into_iter().map(|payload| {
+            let inputs = payload.inputs.iter().map(cluster::from_tensor).collect();
+            waiting.insert((batch, payload.request), payload.answer);
+            proto::Payload { request: payload.request, inputs }
+        });
+        let payloads = payloads.collect();
+        proto::Part { worker: worker.0, batch, model, size: size as u32, payloads }
+    }
+
+    fn answer(&self, batch: u64, request: u64, answer: Answer) {
+        let tell = lock(&self.0).remove(&(batch, request));
+        if let Some(tell) = tell {
+            tell(answer);
+        }
+    }
+
+    /// Tells everybody that there will be no answer.
+    fn fail(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.0));
+        for tell in waiting.into_values() {
+            tell(Err(Failure::Unreachable));
+        }
+    }
 }
 
 async fn stay_connected(gateway: Arc<Gateway>, ways: Arc<Ways>) {
@@ -210,7 +233,7 @@ async fn stay_connected(gateway: Arc<Gateway>, ways: Arc<Ways>) {
         *lock(&ways.up) = None;
         lock(&ways.orders).clear();
         gateway.publish(rpc::Catalog::default());
-        gateway.refuse_all("the scheduler cannot be reached");
+        gateway.refuse_all(NO_SCHEDULER);
         tokio::time::sleep(AGAIN).await;
     }
 }
@@ -247,4 +270,44 @@ async fn listen(gateway: &Arc<Gateway>, ways: &Ways) -> Result<()> {
         }
     }
     anyhow::bail!("the scheduler hung up")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpc::{Payload, WorkerId};
+    use std::sync::mpsc::{Receiver, channel};
+
+    fn part(batch: u64, request: u64) -> (Part, Receiver<Answer>) {
+        let (send, answers) = channel();
+        let answer = Box::new(move |answer| send.send(answer).unwrap());
+        let payloads = vec![Payload { request, inputs: [].into(), answer }];
+        (Part { worker: WorkerId(1), node: 0, address: "".into(), model: 0, batch, size: 1, payloads }, answers)
+    }
+
+    #[test]
+    fn a_request_that_runs_again_is_not_answered_by_the_death_of_its_first_worker() {
+        let waiting = Waiting::default();
+        let ((first, lost), (second, done)) = (part(1, 7), part(2, 7));
+        waiting.keep(first);
+        waiting.keep(second);
+        waiting.answer(1, 7, Err(Failure::WorkerDied));
+        assert_eq!(lost.try_recv(), Ok(Err(Failure::WorkerDied)));
+        assert!(done.try_recv().is_err());
+        waiting.answer(2, 7, Err(Failure::Model("said no".into())));
+        assert_eq!(done.try_recv(), Ok(Err(Failure::Model("said no".into()))));
+    }
+
+    #[test]
+    fn whoever_still_waits_hears_when_the_way_breaks_and_nobody_twice() {
+        let waiting = Waiting::default();
+        let ((first, answered), (second, unanswered)) = (part(1, 7), part(1, 8));
+        waiting.keep(first);
+        waiting.keep(second);
+        waiting.answer(1, 7, Err(Failure::WorkerDied));
+        waiting.answer(1, 7, Err(Failure::WorkerDied));
+        waiting.fail();
+        assert_eq!(answered.iter().count(), 1);
+        assert_eq!(unanswered.try_recv(), Ok(Err(Failure::Unreachable)));
+    }
 }

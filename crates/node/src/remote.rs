@@ -195,9 +195,9 @@ fn to_part(
     send: &mpsc::UnboundedSender<Result<proto::Answer, Status>>,
 ) -> Result<Part, cluster::Nonsense> {
     let payload = |payload: proto::Payload| {
-        let (send, request) = (send.clone(), payload.request);
+        let (send, batch, request) = (send.clone(), part.batch, payload.request);
         let inputs = payload.inputs.into_iter().map(cluster::to_tensor).collect::<Result<Vec<_>, _>>()?;
-        let answer = Box::new(move |answer| drop(send.send(Ok(cluster::from_answer(request, answer)))));
+        let answer = Box::new(move |answer| drop(send.send(Ok(cluster::from_answer(batch, request, answer)))));
         Ok(Payload { request, inputs: inputs.into(), answer })
     };
     Ok(Part {

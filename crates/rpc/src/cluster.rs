@@ -242,7 +242,7 @@ pub fn to_tensor(tensor: proto::Tensor) -> Result<Tensor, Nonsense> {
 }
 
 /// What became of a request, for its gateway on another machine.
-pub fn from_answer(request: u64, answer: Answer) -> proto::Answer {
+pub fn from_answer(batch: u64, request: u64, answer: Answer) -> proto::Answer {
     use proto::answer::Outcome;
     let outcome = match answer {
         Ok(outputs) => Outcome::Outputs(proto::Outputs {
@@ -254,11 +254,11 @@ pub fn from_answer(request: u64, answer: Answer) -> proto::Answer {
         Err(Failure::Model(text)) => Outcome::ModelFailed(text),
         Err(Failure::WorkerDied | Failure::Unreachable) => Outcome::WorkerDied(true),
     };
-    proto::Answer { request, outcome: Some(outcome) }
+    proto::Answer { request, batch, outcome: Some(outcome) }
 }
 
-/// What became of a request on another machine.
-pub fn to_answer(answer: proto::Answer) -> Result<(u64, Answer), Nonsense> {
+/// What became of a batch's request on another machine.
+pub fn to_answer(answer: proto::Answer) -> Result<(u64, u64, Answer), Nonsense> {
     use proto::answer::Outcome;
     let outcome = match answer.outcome {
         None => return wrong("an answer without an outcome"),
@@ -271,7 +271,7 @@ pub fn to_answer(answer: proto::Answer) -> Result<(u64, Answer), Nonsense> {
         Some(Outcome::ModelFailed(text)) => Err(Failure::Model(text)),
         Some(Outcome::WorkerDied(_)) => Err(Failure::WorkerDied),
     };
-    Ok((answer.request, outcome))
+    Ok((answer.batch, answer.request, outcome))
 }
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(to_tensor(from_tensor(&tensor)).unwrap(), tensor);
         let outputs = Outputs { tensors: vec![tensor], computed: Span::from_millis(3), batch_size: 4, leads: true };
         for answer in [Ok(outputs), Err(Failure::Model("no".into())), Err(Failure::WorkerDied)] {
-            assert_eq!(to_answer(from_answer(7, answer.clone())).unwrap(), (7, answer));
+            assert_eq!(to_answer(from_answer(3, 7, answer.clone())).unwrap(), (3, 7, answer));
         }
         for reason in Reason::ALL {
             let refusal = Refusal::Late { within: Span::ZERO, reason, retry_after: Span::from_millis(2) };

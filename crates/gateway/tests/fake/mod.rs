@@ -69,6 +69,7 @@ pub(crate) fn gateway() -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
             arrival: Box::new(move |arrival| {
                 told.lock().unwrap().push(arrival);
                 decide(for_arrival.get().unwrap(), arrival);
+                true
             }),
             part: Box::new(move |part| run(for_part.get().unwrap(), part)),
             order: Box::new(order),

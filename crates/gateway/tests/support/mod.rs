@@ -40,11 +40,7 @@ pub fn gateway() -> Arc<Gateway> {
     let reach = |own: &Arc<OnceLock<Weak<Gateway>>>| own.get().and_then(Weak::upgrade);
     let arrival = {
         let own = own.clone();
-        move |arrival: Arrival| {
-            if let Some(gateway) = reach(&own) {
-                schedule(&gateway, arrival);
-            }
-        }
+        move |arrival: Arrival| reach(&own).map(|gateway| schedule(&gateway, arrival)).is_some()
     };
     let order = |order: Order| {
         let (tell, told) = oneshot::channel();
