@@ -1,11 +1,11 @@
 //! The scheduler, live.
 //!
-//! One thread owns every decision: it waits for news or a timer, reads the clock once, tells the dispatchers and does
-//! what they want done. Everything else turns messages into news and actions into messages. There is no lock around
-//! anything here.
+//! One driver makes every decision, and whoever brings news drives it: it reads the clock once, tells the dispatchers
+//! and does what they want done. Everything else turns messages into news and actions into messages.
 
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod store;
 mod profile;
 mod pool;

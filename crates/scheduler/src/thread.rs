@@ -7,8 +7,10 @@
 //! Invariants:
 //! 1. Nobody waits for the driver but the scheduler's thread: whoever finds it taken leaves the news in the queue.
 //! 2. Whoever gives the driver back looks at the queue once more: news that came meanwhile were left to them.
-//! 3. The driver is told things in the order of the queue. Orders have a queue of their own and come in between.
+//! 3. Whoever gives the driver back has set the alarm of the scheduler's thread for what is due next.
+//! 4. The driver is told things in the order of the queue. Orders have a queue of their own and come in between.
 
+use crate::alarm::Alarm;
 use crate::deployment::Reply;
 use crate::driver::Driver;
 use crate::store::Store;
@@ -17,10 +19,8 @@ use policy::{Network, Span, Time};
 use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeView, Order, OrderError, Overview, ToGateway, ToNode, WorkerId};
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::Thread;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// At most so many messages are taken in before timers are looked at again.
 const BURST: usize = 256;
@@ -95,10 +95,8 @@ struct Shared {
     driver: Mutex<Driver>,
     news: Mutex<VecDeque<Message>>,
     orders: Mutex<VecDeque<(Order, Reply)>>,
-    /// Until when the scheduler's thread sleeps, in the driver's nanoseconds.
-    sleeps_until: AtomicU64,
+    alarm: Alarm,
     stopped: AtomicBool,
-    thread: OnceLock<Thread>,
 }
 
 impl Scheduler {
@@ -111,14 +109,12 @@ impl Scheduler {
             driver: Mutex::new(driver),
             news: Mutex::default(),
             orders: Mutex::default(),
-            sleeps_until: AtomicU64::new(0),
+            alarm: Alarm::new()?,
             stopped: AtomicBool::new(false),
-            thread: OnceLock::new(),
         });
         let own = shared.clone();
         let thread = std::thread::Builder::new().name("scheduler".into());
         let thread = thread.spawn(move || own.run()).context("start the scheduler's thread")?;
-        let _ = shared.thread.set(thread.thread().clone());
         Ok((Scheduler { shared }, thread))
     }
 
@@ -135,7 +131,7 @@ impl Scheduler {
     /// An operator wants something; `reply` is called when it is done or cannot be.
     pub fn order(&self, order: Order, reply: impl FnOnce(Result<(), OrderError>) + Send + 'static) {
         lock(&self.shared.orders).push_back((order, Box::new(reply)));
-        self.shared.wake();
+        self.shared.alarm.ring();
     }
 
     /// A gateway could not hand a batch to its node: the worker is free.
@@ -166,7 +162,7 @@ impl Scheduler {
     /// Ends the scheduler. Requests that wait are not answered: gateways drain first.
     pub fn stop(&self) {
         self.shared.stopped.store(true, SeqCst);
-        self.shared.wake();
+        self.shared.alarm.ring();
     }
 
     fn send(&self, message: Message) {
@@ -179,19 +175,16 @@ impl Shared {
     /// Decides about all that is there, unless somebody else is at it, who then will.
     fn decide(&self) {
         while !lock(&self.news).is_empty() && !self.stopped.load(SeqCst) {
-            let due = match self.driver.try_lock() {
+            match self.driver.try_lock() {
                 Ok(mut driver) => self.take_in(&mut driver),
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(_)) => panic!("the scheduler failed before"),
-            };
-            if due.nanos() < self.sleeps_until.load(SeqCst) {
-                self.wake();
             }
         }
     }
 
-    /// Tells the driver the news, and gives when something is next due.
-    fn take_in(&self, driver: &mut Driver) -> Time {
+    /// Tells the driver the news.
+    fn take_in(&self, driver: &mut Driver) {
         let now = driver.now();
         for _ in 0..BURST {
             let Some(message) = lock(&self.news).pop_front() else { break };
@@ -201,34 +194,24 @@ impl Shared {
             driver.on_timer(now);
         }
         driver.settle();
-        driver.next_timer()
+        self.alarm.set(driver.now(), driver.next_timer());
     }
 
     /// What the scheduler's own thread does.
     fn run(&self) {
         while !self.stopped.load(SeqCst) {
-            let (now, due) = {
+            {
                 let mut driver = self.driver.lock().expect("the scheduler failed before");
                 let orders = std::mem::take(&mut *lock(&self.orders));
                 let now = driver.now();
                 for (order, reply) in orders {
                     driver.on_order(now, order, reply);
                 }
-                let due = self.take_in(&mut driver);
-                self.sleeps_until.store(due.nanos(), SeqCst);
-                (driver.now(), due)
-            };
+                self.take_in(&mut driver);
+            }
             // Others may have left news while the driver was held here.
             self.decide();
-            if due > now && lock(&self.orders).is_empty() {
-                std::thread::park_timeout(Duration::from_nanos((due - now).nanos()));
-            }
-        }
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+            self.alarm.wait();
         }
     }
 }
