@@ -17,6 +17,7 @@ mod docs;
 mod demo;
 mod goodput;
 mod fikit;
+mod faults;
 mod bench;
 mod peers;
 mod server;
@@ -48,6 +49,7 @@ enum Command {
     Docs(docs::Arguments),
     Goodput(goodput::Arguments),
     Fikit(fikit::Arguments),
+    Faults(faults::Arguments),
     Bench(bench::Arguments),
     Peers(peers::Arguments),
     Clients(clients::Arguments),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Docs(arguments) => docs::docs(&workspace, &arguments),
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Fikit(arguments) => fikit::fikit(&workspace, &arguments),
+        Command::Faults(arguments) => faults::faults(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
         Command::Peers(arguments) => peers::peers(&workspace, &arguments),
         Command::Browser(arguments) => browser::browser(&workspace, &arguments),

@@ -31,7 +31,10 @@ impl Workspace {
         // Cargo names itself to the programs it runs; a toolchain named on the command line stays in force.
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let program = Program::new(cargo).arguments(arguments).folder(&self.root);
-        program.variable("CARGO_TARGET_DIR", &self.target)
+        // What it says about this program would reach build scripts that look at it, and they would run again.
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let own = names.filter(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        own.fold(program, |program, name| program.without(&name)).variable("CARGO_TARGET_DIR", &self.target)
     }
 
     /// The `weft` binary; it must have been built.

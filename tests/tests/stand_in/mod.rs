@@ -1,6 +1,6 @@
 //! A machine with a stand-in GPU, a daemon of its own, and programs under shares on it.
 
-use crate::support::{root, weft};
+use crate::support::{cargo, root, weft};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let folder = weft().parent().expect("it is in a folder").to_owned();
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is a folder in the target folder");
-        let mut build = Command::new(env!("CARGO"));
+        let mut build = cargo();
         build.args(["build", "--quiet", "--locked", "--profile=test", "--package=weft-shim", "--package=fakecuda"]);
         let built = build.arg("--target-dir").arg(target).current_dir(root()).output().expect("cargo runs");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

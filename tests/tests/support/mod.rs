@@ -15,7 +15,7 @@ pub(crate) fn weft() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is a folder in the target folder");
-        let mut build = Command::new(env!("CARGO"));
+        let mut build = cargo();
         build.args(["build", "--quiet", "--locked", "--package=weft", "--profile=test"]);
         build.args(["--message-format=json-render-diagnostics", "--target-dir"]).arg(target);
         let built = build.current_dir(root()).output().expect("cargo runs");
@@ -27,4 +27,17 @@ pub(crate) fn weft() -> &'static Path {
         };
         messages.lines().find_map(executable).expect("cargo built an executable")
     })
+}
+
+/// Cargo, as if typed by a person. What it says to tests about themselves would reach build scripts that look at it, and
+/// they would run again.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        let own = |prefix: &str| name.to_str().is_some_and(|name| name.starts_with(prefix));
+        if own("CARGO_PKG_") || own("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
 }
