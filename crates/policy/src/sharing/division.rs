@@ -1,15 +1,21 @@
 //! Who gets how much of a GPU: requests first, then what is left by importance and, among equals, fairly.
 //!
 //! 1. Nobody is given more than its limit.
-//! 2. Whoever wants its request has it, as long as the requests of the more important leave room.
-//! 3. What nobody guaranteed goes to whoever wants it, the most important first, in equal parts among equals.
-//! 4. What nobody wants is everybody's headroom, up to the limit: a tenant that starts to want more is not held back
+//! 2. Whoever wants something has a hundredth of the GPU, whoever else wants it all: a program that waits for ever looks
+//!    like one that hangs.
+//! 3. Whoever wants its request has it, as long as the requests of the more important leave room.
+//! 4. What nobody guaranteed goes to whoever wants it, the most important first, in equal parts among equals.
+//! 5. What nobody wants is everybody's headroom, up to the limit: a tenant that starts to want more is not held back
 //!    until the next division.
 //!
 //! Best-effort tenants give way launch by launch, so theirs is all that the others did not *use*. The others give way
 //! to each other only through this division, so theirs is what the others do not *want*.
 
 use super::{Class, WHOLE};
+
+/// What nobody is denied, in thousandths, unless so many want it that it would come to more than [`LEAST_OF_ALL`].
+const LEAST: u32 = 10;
+const LEAST_OF_ALL: u32 = 250;
 
 /// What a tenant may have, and what it could use. All in thousandths of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,21 +42,25 @@ impl Claim {
 
 /// The most that each tenant may use, in the order of the claims, when `capacity` can be used in all.
 pub fn divide(capacity: u32, claims: &[Claim]) -> Vec<u32> {
-    let mut given = vec![0; claims.len()];
+    let hungry = claims.iter().filter(|claim| claim.wants() > 0).count().max(1) as u32;
+    let least = LEAST.min(LEAST_OF_ALL / hungry);
+    let mut given: Vec<u32> = claims.iter().map(|claim| claim.wants().min(least)).collect();
+    let gives_way = |index: usize| claims[index].class == Class::BestEffort;
+    let firm_least: u32 = (0..claims.len()).filter(|index| !gives_way(*index)).map(|index| given[index]).sum();
+    let mut left = capacity.saturating_sub(firm_least);
     let mut order: Vec<usize> = (0..claims.len()).collect();
     order.sort_by_key(|index| claims[*index].rank);
     let ranks: Vec<&[usize]> = order.chunk_by(|one, other| claims[*one].rank == claims[*other].rank).collect();
-    let mut left = capacity;
     for equals in &ranks {
-        let asked: u32 = equals.iter().map(|index| claims[*index].request.min(claims[*index].wants())).sum();
-        for &index in *equals {
-            let guaranteed = claims[index].request.min(claims[index].wants());
+        let lacks = |index: usize| claims[index].request.min(claims[index].wants()).saturating_sub(given[index]);
+        let lacking: Vec<(usize, u32)> = equals.iter().map(|index| (*index, lacks(*index))).collect();
+        let asked: u32 = lacking.iter().map(|(_, lacking)| lacking).sum();
+        for (index, lacking) in lacking {
             // Equals that ask for more than there is get parts of it in proportion.
-            given[index] = if asked <= left { guaranteed } else { guaranteed * left / asked };
+            given[index] += if asked <= left { lacking } else { lacking * left / asked };
         }
         left -= asked.min(left);
     }
-    let gives_way = |index: usize| claims[index].class == Class::BestEffort;
     let (firm, yielding): (Vec<&[usize]>, Vec<&[usize]>) = ranks.iter().partition(|equals| !gives_way(equals[0]));
     fill(&mut left, &firm, claims, &mut given);
     if !yielding.is_empty() {
@@ -128,6 +138,17 @@ mod tests {
         check(1000, "standard 2 0 1000 600 0\n standard 3 0 1000 1000 0", &[600, 400]);
         check(1000, "standard 3 600 1000 1000 0\n standard 3 600 1000 1000 0", &[500, 500]);
         check(1000, "standard 3 600 1000 1000 0\n latency 3 600 1000 1000 0", &[400, 600]);
+    }
+
+    #[test]
+    fn nobody_starves() {
+        check(1000, "latency 0 0 1000 1000 900\n standard 5 0 1000 1000 0", &[990, 10]);
+        check(1000, "latency 0 1000 1000 1000 990\n standard 5 500 1000 1000 0", &[990, 10]);
+        check(1000, "latency 0 0 1000 1000 1000\n best-effort 5 0 1000 1000 0", &[1000, 10]);
+        check(1000, "latency 0 0 1000 1000 1000\n best-effort 5 0 5 1000 0", &[1000, 5]);
+        let many = "latency 0 1000 1000 1000 0\n".to_owned() + &"standard 5 0 1000 1000 0\n".repeat(49);
+        let expected: Vec<u32> = std::iter::once(755).chain(std::iter::repeat_n(5, 49)).collect();
+        check(1000, &many, &expected);
     }
 
     #[test]
