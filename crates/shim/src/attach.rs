@@ -22,6 +22,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between attempts to find a daemon.
 const RETRY_NS: u64 = 100_000_000;
+/// The same where there was one: the next is probably being started.
+const AGAIN_NS: u64 = 10_000_000;
 /// Between looks for an answer.
 const ANSWER_NS: u64 = 200_000;
 /// An answer that has not come by then does not come.
@@ -80,10 +82,10 @@ impl Link {
         self.state.load(Ordering::Acquire) == ATTACHED
     }
 
-    /// Whether it is time to look for a daemon: there is none, or its pages are another's, or `dead`.
+    /// Whether it is time to look for a daemon: there is none, or the one there was is in `doubt`.
     #[inline]
-    pub(crate) fn due(&self, now_ns: u64, dead: bool) -> bool {
-        (dead || self.state.load(Ordering::Relaxed) == ABSENT) && now_ns >= self.next_try_ns.load(Ordering::Relaxed)
+    pub(crate) fn due(&self, now_ns: u64, doubt: bool) -> bool {
+        (doubt || self.state.load(Ordering::Relaxed) == ABSENT) && now_ns >= self.next_try_ns.load(Ordering::Relaxed)
     }
 
     /// The generation that the daemon gave us.
@@ -129,9 +131,9 @@ pub(crate) fn again(gpu: &Gpu, now_ns: u64) {
         return;
     }
     let Some(mut wire) = link.wire.try_lock() else { return };
-    link.next_try_ns.store(now_ns + RETRY_NS, Ordering::Relaxed);
+    link.next_try_ns.store(now_ns + retry_ns(link), Ordering::Relaxed);
     if wire.asked_ns.is_none() && wire.connection.is_some() && !moved(gpu) {
-        // The pages say that it is dead. If the connection stands, it is only slow, and there is no other to go to.
+        // Its heartbeat is late. If the connection stands, it is only slow, and there is no other to go to.
         if !hung_up(&wire) {
             return;
         }
@@ -252,6 +254,10 @@ fn accept(gpu: &Gpu, slot: u32, generation: u64, tenant: u32, files: &FileList) 
     Ok(())
 }
 
+fn retry_ns(link: &Link) -> u64 {
+    if link.attached() { AGAIN_NS } else { RETRY_NS }
+}
+
 fn settle(gpu: &Gpu, wire: &mut Wire, result: Result<(), Trouble>, first: bool) {
     let link = &gpu.link;
     let next = |nanoseconds| link.next_try_ns.store(now_ns() + nanoseconds, Ordering::Relaxed);
@@ -265,7 +271,7 @@ fn settle(gpu: &Gpu, wire: &mut Wire, result: Result<(), Trouble>, first: bool) 
             return;
         }
         Err(Trouble::Waiting) if !first => return next(ANSWER_NS),
-        Err(Trouble::Waiting | Trouble::Absent) => next(RETRY_NS),
+        Err(Trouble::Waiting | Trouble::Absent) => next(retry_ns(link)),
         Err(Trouble::Nonsense) => next(ANSWER_MAX_NS),
         // Under pages of an earlier daemon, memory stays limited, and a later daemon may say yes.
         Err(Trouble::Refused) if link.attached() => next(REFUSED_NS),

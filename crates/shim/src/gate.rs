@@ -5,7 +5,7 @@
 //! | no daemon was ever found | goes; nothing is limited, which is said once |
 //! | the daemon speaks another version | goes; said once |
 //! | the daemon is dead (its heartbeat is older than 100 ms) | latency and standard: goes. Best-effort: goes, with half the depth; bursts of others still hold it. No quota. Memory limits hold on, from the page |
-//! | a new daemon is there | connects from a launch, at most every 100 ms and without waiting, and obeys it from then on |
+//! | a new daemon is there | its predecessor's heartbeat stops: from 10 ms on, launches look every 10 ms whether it hung up, connect without waiting, and obey the new one from then on |
 //! | the control page is rubbish | as without a daemon |
 //! | a more important tenant's page is rubbish, or the tenant is killed or stopped in a burst | its burst counts until 2 ms after its predicted end, or 200 ms after it began to wait for the GPU, and never holds one launch for longer than 20 ms; a daemon clears its page before that |
 //! | the daemon holds the gate and dies | the gate is open 100 ms later |
@@ -25,6 +25,8 @@ pub const LOOK_AGAIN_NS: u64 = 1_000_000;
 pub const YIELD_MAX_NS: u64 = 20_000_000;
 /// Nobody is woken when a burst of another tenant ends, so it is looked for more often.
 const BURST_LOOK_NS: u64 = 200_000;
+/// A daemon whose heartbeat is older is worth a look at its connection.
+const HEARTBEAT_LATE_NS: u64 = 10_000_000;
 /// A heartbeat this far in the future is not one.
 const FUTURE_NS: u64 = 1_000_000_000;
 /// A burst says at most this much about the future.
@@ -70,10 +72,21 @@ pub enum Decision {
     },
 }
 
-/// Whether the daemon that wrote the page is gone.
+/// Whether the daemon that wrote the page is gone: nothing it said holds any more.
 #[inline]
 pub fn daemon_is_dead(heartbeat_ns: u64, now_ns: u64) -> bool {
-    now_ns.saturating_sub(heartbeat_ns) > HEARTBEAT_MAX_NS || heartbeat_ns.saturating_sub(now_ns) > FUTURE_NS
+    older(heartbeat_ns, now_ns, HEARTBEAT_MAX_NS)
+}
+
+/// Whether it may be gone: there may be another to go to. What it said still holds.
+#[inline]
+pub fn daemon_is_late(heartbeat_ns: u64, now_ns: u64) -> bool {
+    older(heartbeat_ns, now_ns, HEARTBEAT_LATE_NS)
+}
+
+#[inline]
+fn older(heartbeat_ns: u64, now_ns: u64, than_ns: u64) -> bool {
+    now_ns.saturating_sub(heartbeat_ns) > than_ns || heartbeat_ns.saturating_sub(now_ns) > FUTURE_NS
 }
 
 /// Whether a process that says so is waiting for the GPU, which then has work of it.
@@ -158,6 +171,15 @@ mod tests {
         assert_eq!(decide(&LAUNCH, &spent, [IDLE]), Wait { at_most_ns: LOOK_AGAIN_NS });
         let dead = Control { heartbeat_ns: NOW - HEARTBEAT_MAX_NS - 1, ..spent };
         assert_eq!(decide(&LAUNCH, &dead, [IDLE]), Go);
+    }
+
+    #[test]
+    fn a_daemon_is_looked_for_before_its_word_is_void() {
+        let seen = |age: u64| (daemon_is_late(NOW - age, NOW), daemon_is_dead(NOW - age, NOW));
+        assert_eq!(seen(5_000_000), (false, false));
+        assert_eq!(seen(15_000_000), (true, false));
+        assert_eq!(seen(HEARTBEAT_MAX_NS + 1), (true, true));
+        assert!(daemon_is_late(NOW + 2 * FUTURE_NS, NOW), "rubbish");
     }
 
     #[test]

@@ -96,9 +96,9 @@ fn pass<const GRAPH: bool>(driver: &Driver<'_>, key: u64, stream: Stream) -> CuR
     let mut measured = false;
     if gpu.link.attached() {
         let control = window.control();
-        let dead = gate::daemon_is_dead(control.word(|page| &page.heartbeat_ns), now);
+        let late = gate::daemon_is_late(control.word(|page| &page.heartbeat_ns), now);
         let moved = control.word(|page| &page.generation) != gpu.link.generation();
-        if (dead || moved) && gpu.link.due(now, true) {
+        if (late || moved) && gpu.link.due(now, true) {
             attach::again(gpu, now);
         }
         if control.half(|page| &page.revision) != gpu.revision.load(Relaxed) {
@@ -173,7 +173,7 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             std::thread::yield_now();
         }
         now = now_ns();
-        let stale = gate::daemon_is_dead(control.heartbeat_ns, now) || attach::moved(gpu);
+        let stale = gate::daemon_is_late(control.heartbeat_ns, now) || attach::moved(gpu);
         if stale && gpu.link.due(now, true) {
             attach::again(gpu, now);
         }
