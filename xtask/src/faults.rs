@@ -88,6 +88,8 @@ struct Quota {
     graphs: bool,
     asked: f64,
     given: f64,
+    /// What it was charged, in percent of what it was given.
+    charged: f64,
 }
 
 pub(crate) fn faults(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
@@ -216,13 +218,24 @@ fn quotas(stand_in: &StandIn<'_>) -> Result<Vec<Quota>> {
             stand_in.set("limited", &["--request", "0%", "--limit", &asked])?;
             stand_in.set("limited", &["--request", &asked])?;
             std::thread::sleep(Duration::from_millis(300));
-            let given = share(stand_in, [limited.pid(), other.pid()], Duration::from_secs(2))?;
-            quotas.push(Quota { graphs, asked: f64::from(tenths) * 10.0, given });
+            let (charged, pids) = (|| charged(stand_in, "limited"), [limited.pid(), other.pid()]);
+            let before = (charged()?, stand_in.given(pids)?[0]);
+            let given = share(stand_in, pids, Duration::from_secs(2))?;
+            let after = (charged()?, stand_in.given(pids)?[0]);
+            let charged = (after.0 - before.0) as f64 * 100.0 / (after.1 - before.1).max(1) as f64;
+            quotas.push(Quota { graphs, asked: f64::from(tenths) * 10.0, given, charged });
         }
         drop((limited, other));
         stand_in.wait("all programs to be gone", |stand_in| stand_in.tenants().filter(Vec::is_empty))?;
     }
     Ok(quotas)
+}
+
+/// GPU time that a tenant was charged so far, in nanoseconds.
+fn charged(stand_in: &StandIn<'_>, name: &str) -> Result<u64> {
+    let tenants = stand_in.tenants().context("ask the daemon")?;
+    let tenant = tenants.iter().find(|tenant| tenant["name"] == name);
+    tenant.and_then(|tenant| tenant["charged_ns"].as_u64()).with_context(|| format!("find what {name} was charged"))
 }
 
 /// What part of the GPU time of two programs the first was given meanwhile, in percent.

@@ -25,7 +25,6 @@ pub(crate) fn gpu_test(workspace: &Workspace, arguments: &Arguments) -> Result<(
         return Ok(());
     }
     setup::build_weft(workspace)?;
-    workspace.cargo(["build", "--release", "--package", "weft-shim"]).run()?;
     let weft = workspace.weft_path();
     let weft = weft.to_str().context("name weft")?;
     let words = ["tests/gpu/run.py", "--weft", weft, "--json", "docs/benchmarks/gpu.json"];

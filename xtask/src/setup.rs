@@ -45,9 +45,11 @@ pub(crate) fn worker_settings(workspace: &Workspace) -> Result<String> {
     Ok(format!("[node]\npython = {:?}\nonnxruntime = {:?}\n", path("Python")?, path("ONNX Runtime")?))
 }
 
-/// Builds the `weft` binary as users run it.
+/// Builds the `weft` binary as users run it, with the library and the stand-in GPU beside it: all that anything here
+/// runs, because another choice of packages is another build.
 pub(crate) fn build_weft(workspace: &Workspace) -> Result<Duration> {
-    let took = workspace.cargo(["build", "--release", "--package", "weft"]).run()?;
+    let packages = ["--package=weft", "--package=weft-shim", "--package=fakecuda"];
+    let took = workspace.cargo(["build", "--release"].into_iter().chain(packages)).run()?;
     let weft = workspace.weft_path();
     if !weft.is_file() {
         bail!("find the weft binary: Cargo did not put it at {}", weft.display());

@@ -60,12 +60,12 @@ pub(super) fn page(results: &Results) -> String {
     let _ = writeln!(
         page,
         "## Quotas\n\nWhat a program was given in 2 s beside a busy neighbour, by the stand-in's own books (asked: within 3 \
-         points).\n\n| asked | with kernels | with graphs |\n|---|---|---|"
+         points), and what it was\ncharged of that.\n\n| asked | with kernels | charged | with graphs | charged |\n|---|---|---|---|---|"
     );
     for quota in results.quotas.iter().filter(|quota| !quota.graphs) {
         let graphs = results.quotas.iter().find(|other| other.graphs && other.asked == quota.asked);
-        let graphs = graphs.map_or_else(|| "-".to_owned(), |quota| format!("{:.1}%", quota.given));
-        let _ = writeln!(page, "| {:.0}% | {:.1}% | {graphs} |", quota.asked, quota.given);
+        let graphs = graphs.map_or_else(String::new, |quota| format!("{:.1}% | {:.1}%", quota.given, quota.charged));
+        let _ = writeln!(page, "| {:.0}% | {:.1}% | {:.1}% | {graphs} |", quota.asked, quota.given, quota.charged);
     }
     page
 }

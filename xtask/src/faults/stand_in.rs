@@ -1,6 +1,7 @@
 //! A machine with a stand-in GPU and a daemon of its own, and programs under shares on it.
 
 use crate::program::Program;
+use crate::setup;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -48,8 +49,7 @@ impl Drop for Running {
 impl<'a> StandIn<'a> {
     /// Builds what is needed, and starts a daemon.
     pub(super) fn start(workspace: &'a Workspace) -> Result<StandIn<'a>> {
-        let packages = ["--package=weft", "--package=weft-shim", "--package=fakecuda"];
-        workspace.cargo(["build", "--release"].into_iter().chain(packages)).run()?;
+        setup::build_weft(workspace)?;
         let folder = workspace.output("faults")?;
         std::fs::remove_dir_all(&folder).context("clear what an earlier run left")?;
         std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;

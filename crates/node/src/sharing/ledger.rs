@@ -44,11 +44,13 @@ impl Tenant {
         }
     }
 
+    /// Whether a process is known to be there.
+    fn lives(&self) -> bool {
+        !self.registered.is_empty() || !self.processes.is_empty() || self.leader.is_some()
+    }
+
     fn is_kept(&self, now_ns: u64) -> bool {
-        !self.registered.is_empty()
-            || !self.processes.is_empty()
-            || self.leader.is_some()
-            || self.kept_until_ns > now_ns
+        self.lives() || self.kept_until_ns > now_ns
     }
 }
 
@@ -62,12 +64,16 @@ pub(super) struct Ledger {
 impl Ledger {
     /// A tenant comes. Its name must be free.
     pub(super) fn add(&mut self, tenant: Tenant) -> Result<u32, String> {
-        if let Some(other) = self.named(&tenant.name).and_then(|number| self.get(number)) {
-            return Err(if other.user == tenant.user {
-                format!("there is a tenant `{}` already; choose another --name", tenant.name)
-            } else {
-                format!("another user has a tenant `{}`; choose another --name", tenant.name)
-            });
+        if let Some((number, other)) = self.tenants.iter().find(|(_, other)| other.name == tenant.name) {
+            if other.user != tenant.user {
+                return Err(format!("another user has a tenant `{}`; choose another --name", tenant.name));
+            }
+            if other.lives() {
+                return Err(format!("there is a tenant `{}` already; choose another --name", tenant.name));
+            }
+            // Kept only in case it comes back, and here it is: a program that was started again.
+            let number = *number;
+            self.tenants.remove(&number);
         }
         if self.tenants.len() >= TENANTS_MAX {
             return Err(format!("there are {TENANTS_MAX} tenants already, and no more fit"));
@@ -144,11 +150,22 @@ mod tests {
     fn names_are_taken_once_and_numbers_never_again() {
         let mut ledger = Ledger::default();
         let first = ledger.add(tenant("train", 7)).unwrap();
+        ledger.get_mut(first).unwrap().registered.insert(1);
         assert!(ledger.add(tenant("train", 7)).unwrap_err().contains("already"));
         assert!(ledger.add(tenant("train", 8)).unwrap_err().contains("another user"));
         assert_eq!(ledger.free_name("train"), "train-2");
+        ledger.connection_gone(1);
         assert_eq!(ledger.sweep(1).len(), 1, "nothing keeps it");
         assert_ne!(ledger.add(tenant("train", 8)).unwrap(), first);
+    }
+
+    #[test]
+    fn who_is_only_waited_for_leaves_its_name_to_whom_it_belongs() {
+        let mut ledger = Ledger::default();
+        let first = ledger.add(Tenant { kept_until_ns: 10, ..tenant("train", 7) }).unwrap();
+        assert!(ledger.add(tenant("train", 8)).unwrap_err().contains("another user"));
+        assert_ne!(ledger.add(tenant("train", 7)).unwrap(), first);
+        assert!(ledger.get(first).is_none());
     }
 
     #[test]
