@@ -236,6 +236,8 @@ fn a_term_signal_answers_what_was_accepted() {
     assert_eq!(asked.join().unwrap().first(), Some(-10.0));
     let status = server.process.wait().unwrap();
     assert!(status.success(), "{status}");
+    let talk = fs::read_to_string(server.folder.path().join("stderr.txt")).unwrap();
+    assert!(!talk.contains("WARN"), "its workers were not waited for:\n{talk}");
 }
 
 #[test]

@@ -123,6 +123,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let mut servers = Servers::start(&settings, &gateway, logs, listeners)?;
     tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
     tracing::info!("dashboard: http://{}/ui", settings.listen.metrics);
+    tokio::spawn(shed(gateway.clone()));
     tokio::select! {
         signal = wait_for_signal() => signal?,
         broke = servers.broke() => broke.context("serve")?,
@@ -135,6 +136,17 @@ async fn serve(settings: Settings) -> Result<()> {
     end(node).await;
     crate::share::daemon::end(sharing);
     Ok(())
+}
+
+/// Gives back the memory of the code that was needed only to start, once every model has been loaded.
+async fn shed(gateway: Arc<Gateway>) {
+    while !gateway.ready() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(gateway);
+    if let Ok(program) = std::env::current_exe() {
+        shm::give_back(&program.to_string_lossy());
+    }
 }
 
 /// Joins gateway, scheduler and node by calls within this process.

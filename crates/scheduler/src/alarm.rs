@@ -1,15 +1,19 @@
 //! What wakes the scheduler's own thread.
 //!
-//! A timer of the kernel's: whoever decides sets it for what is due next, and the thread sleeps until then. Setting it
-//! does not wake the thread, so a busy scheduler, which moves what is due next with every batch, leaves it asleep.
+//! A timer of the kernel's: whoever decides sets it for what is due next, and the thread sleeps until then, or a little
+//! less. Setting it does not wake the thread, so a busy scheduler, which moves what is due next with every batch, leaves
+//! it asleep.
 
 use anyhow::{Context, Result};
-use policy::Time;
+use policy::{Span, Time};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// What is due within this is near.
+const NEAR: Span = Span::from_millis(2);
 
 pub(crate) struct Alarm {
     timer: OwnedFd,
@@ -31,10 +35,13 @@ impl Alarm {
         Ok(Alarm { timer, set: Mutex::new(Set { due: None, rung: false }) })
     }
 
-    /// Sets it for a time, instead of what it was set for before.
+    /// Sets it for a time, instead of what it was set for before. It may go off sooner, but not soon: what is far away
+    /// moves with every request, and is set anew when it comes near.
     pub(crate) fn set(&self, now: Time, due: Time) {
         let mut set = self.lock();
-        if !set.rung && set.due != Some(due) {
+        let near = now + NEAR;
+        let stays = set.due.is_some_and(|before| before == due || (before < due && before > near));
+        if !set.rung && !stays {
             set.due = Some(due);
             self.arm(Duration::from_nanos(due.nanos().saturating_sub(now.nanos())));
         }
@@ -83,6 +90,19 @@ mod tests {
         alarm.set(Time::ZERO, Time::from_nanos(2_000_000));
         alarm.wait();
         assert!(start.elapsed() >= Duration::from_millis(2));
+    }
+
+    #[test]
+    fn what_moves_away_is_waited_for_when_it_is_near() {
+        let (alarm, start) = (Alarm::new().unwrap(), Instant::now());
+        alarm.set(Time::ZERO, Time::from_nanos(1_000_000));
+        alarm.set(Time::ZERO, Time::from_nanos(5_000_000));
+        alarm.wait();
+        assert!(start.elapsed() >= Duration::from_millis(5), "it was near, and was moved");
+        alarm.set(Time::ZERO, Time::from_nanos(3_000_000));
+        alarm.set(Time::ZERO, FAR);
+        alarm.wait();
+        // It was far, and went off when it was first due.
     }
 
     #[test]

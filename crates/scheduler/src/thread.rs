@@ -213,6 +213,11 @@ impl Shared {
             self.decide();
             self.alarm.wait();
         }
+        // Gateways and nodes hold this scheduler, and would be held by it for ever.
+        let mut driver = self.driver.lock().expect("the scheduler failed before");
+        let links = (std::mem::take(&mut driver.gateways), std::mem::take(&mut driver.nodes));
+        drop(driver);
+        drop(links);
     }
 }
 

@@ -161,12 +161,15 @@ impl Weft {
         self.budgets.update(&cluster.offered, &cluster.refused, self.lanes.iter().map(|lane| lane.gap));
     }
 
-    /// Until when a batch gains more by waiting than an idle GPU costs: at most until it is due.
-    fn waits_until(&self, lane: LaneId, formed: &Candidate, table: &LatencyTable) -> Time {
+    /// Until when a batch gains more by waiting than an idle GPU costs: at most until it is due. Nobody waits for less
+    /// than the jitter, because nobody could wake up in time.
+    fn waits_until(&self, context: &Context, lane: LaneId, formed: &Candidate, table: &LatencyTable) -> Time {
         let lane = &self.lanes[lane.index()];
         let gain = u128::from(lane.alone.nanos()) * ONE as u128;
         let pays = gain > u128::from(lane.gap.nanos()) * formed.size as u128 * u128::from(self.idle_price);
-        if pays && formed.size < table.max_batch() { formed.due.min(lane.silent()) } else { Time::ZERO }
+        let until = formed.due.min(lane.silent());
+        let can_be_timed = until > context.now + context.cluster.network.jitter;
+        if pays && can_be_timed && formed.size < table.max_batch() { until } else { Time::ZERO }
     }
 
     /// The batch a lane aims for: what it usually gets.
@@ -196,7 +199,7 @@ impl Weft {
             }
             Some(formed) => {
                 let lead = network.control + network.data_per_request * formed.size;
-                let until = self.waits_until(lane, &formed, outlook.table) - lead;
+                let until = self.waits_until(context, lane, &formed, outlook.table) - lead;
                 if until > now {
                     let queued = context.cluster.queue(lane).len();
                     self.lanes[lane.index()].began.get_or_insert(queued);
@@ -311,7 +314,7 @@ impl Weft {
                 let lane = LaneId::new(*lane);
                 let outlook = context.cluster.outlook(now, lane, gpu);
                 if let Some(formed) = candidate(context.cluster.queue(lane), self.goal(lane), &outlook) {
-                    let until = self.waits_until(lane, &formed, outlook.table);
+                    let until = self.waits_until(context, lane, &formed, outlook.table);
                     jobs.push(Job { lane, formed, until, takes: outlook.table.latency(formed.size) });
                 }
             }
