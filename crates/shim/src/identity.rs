@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const PLACES: usize = 4096;
 /// Places that an identity may be in.
 const PROBES: usize = 8;
-/// Samples of which the least is believed.
+/// Samples that are believed together.
 const ROUND: u32 = 8;
 /// What a kernel is thought to take before anything is known.
 pub const UNKNOWN_NS: u32 = 5_000;
@@ -26,9 +26,11 @@ pub struct Place {
     gap_ns: AtomicU32,
     /// Launches, as far as they matter for what to measure.
     launches: AtomicU32,
-    /// Measurements that went into the duration, and the least of this round of them.
+    /// Measurements that went into the duration, the least that it can be at most by this round of them, and the most
+    /// that it must be at least.
     samples: AtomicU32,
-    least_ns: AtomicU32,
+    at_most_ns: AtomicU32,
+    at_least_ns: AtomicU32,
     /// Kernels in a graph.
     kernels: AtomicU32,
 }
@@ -107,13 +109,14 @@ impl Table {
 
 impl Place {
     #[allow(clippy::declare_interior_mutable_const, reason = "what every place of a table begins as")]
-    const EMPTY: Place = Place {
+    pub(crate) const EMPTY: Place = Place {
         key: AtomicU64::new(0),
         duration_ns: AtomicU32::new(UNKNOWN_NS),
         gap_ns: AtomicU32::new(0),
         launches: AtomicU32::new(0),
         samples: AtomicU32::new(0),
-        least_ns: AtomicU32::new(u32::MAX),
+        at_most_ns: AtomicU32::new(u32::MAX),
+        at_least_ns: AtomicU32::new(0),
         kernels: AtomicU32::new(0),
     };
 
@@ -122,8 +125,8 @@ impl Place {
         match self.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 self.duration_ns.store(UNKNOWN_NS, Ordering::Relaxed);
-                self.least_ns.store(u32::MAX, Ordering::Relaxed);
-                for word in [&self.gap_ns, &self.launches, &self.samples, &self.kernels] {
+                self.at_most_ns.store(u32::MAX, Ordering::Relaxed);
+                for word in [&self.gap_ns, &self.launches, &self.samples, &self.at_least_ns, &self.kernels] {
                     word.store(0, Ordering::Relaxed);
                 }
                 true
@@ -153,9 +156,10 @@ impl Place {
     pub fn set_kernels(&self, kernels: u32) {
         self.kernels.store(kernels, Ordering::Relaxed);
         self.duration_ns.store(UNKNOWN_NS.saturating_mul(kernels.max(1)), Ordering::Relaxed);
-        self.samples.store(0, Ordering::Relaxed);
-        self.least_ns.store(u32::MAX, Ordering::Relaxed);
-        self.launches.store(0, Ordering::Relaxed);
+        self.at_most_ns.store(u32::MAX, Ordering::Relaxed);
+        for word in [&self.samples, &self.at_least_ns, &self.launches] {
+            word.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether this launch is one to measure: the first few and then one of many, or of a few where a measurement costs
@@ -173,32 +177,37 @@ impl Place {
         self.samples.load(Ordering::Relaxed) > 0
     }
 
-    /// A duration that was measured. Others on the GPU can only make it longer, so the least of the last few is believed:
-    /// the estimate falls at once, and rises when a whole round of samples says so.
+    /// A duration that was measured.
     pub fn measure(&self, sample_ns: u64) {
-        let sample = u32::try_from(sample_ns).unwrap_or(u32::MAX).max(1);
+        self.measure_between(sample_ns, sample_ns, sample_ns);
+    }
+
+    /// A measurement that says that it takes between so long and so long, where our slices have this length. Others on
+    /// the GPU make the time that passes longer, and how much longer is known to within a slice of theirs. What all of a
+    /// round allow is believed, and where they do not agree, the least: the estimate falls at once, and rises when a
+    /// whole round of samples says so.
+    ///
+    /// Of what a round allows, the shortest would be right if others had used all of their slices. But a kernel much
+    /// shorter than a slice is seldom interrupted, and hardly in every sample: the shorter it would have to be, the less
+    /// that is believed.
+    pub fn measure_between(&self, at_least_ns: u64, at_most_ns: u64, slice_ns: u64) {
+        let word = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
         let samples = self.samples.load(Ordering::Relaxed).wrapping_add(1);
-        let least = self.least_ns.load(Ordering::Relaxed).min(sample);
-        if samples == 1 || sample < self.duration_ns.load(Ordering::Relaxed) {
-            self.duration_ns.store(sample, Ordering::Relaxed);
+        let at_most = self.at_most_ns.load(Ordering::Relaxed).min(word(at_most_ns));
+        let at_least = self.at_least_ns.load(Ordering::Relaxed).max(word(at_least_ns));
+        if samples == 1 || word(at_most_ns) < self.duration_ns.load(Ordering::Relaxed) {
+            self.duration_ns.store(word(at_most_ns), Ordering::Relaxed);
         }
         let round = samples.is_multiple_of(ROUND);
         if round {
-            self.duration_ns.store(least, Ordering::Relaxed);
+            let (least, most) = (u64::from(at_least.min(at_most)), u64::from(at_most));
+            let doubt = slice_ns.saturating_sub(least);
+            let believed = least + (most - least) * doubt / slice_ns.max(1);
+            self.duration_ns.store(word(believed), Ordering::Relaxed);
         }
-        self.least_ns.store(if round { u32::MAX } else { least }, Ordering::Relaxed);
+        self.at_most_ns.store(if round { u32::MAX } else { at_most }, Ordering::Relaxed);
+        self.at_least_ns.store(if round { 0 } else { at_least }, Ordering::Relaxed);
         self.samples.store(samples.max(1), Ordering::Relaxed);
-    }
-
-    /// A duration that was reckoned from a measurement with others in it: as often too long as too short.
-    pub fn reckon(&self, sample_ns: u64) {
-        if !self.measured() {
-            return self.measure(sample_ns);
-        }
-        let sample = i64::from(u32::try_from(sample_ns).unwrap_or(u32::MAX));
-        let known = i64::from(self.duration_ns.load(Ordering::Relaxed));
-        let next = known + (sample - known) / 4;
-        self.duration_ns.store(u32::try_from(next).unwrap_or(u32::MAX).max(1), Ordering::Relaxed);
     }
 
     /// A run of launches took `actual` where `predicted` was expected; this was one of them. While others use the GPU a
@@ -264,6 +273,23 @@ mod tests {
             place.measure(150_000);
         }
         assert_eq!(place.duration_ns(), 150_000, "it really takes longer now");
+    }
+
+    #[test]
+    fn what_all_of_a_round_allow_is_believed() {
+        let (place, slice) = (Place::EMPTY, 2_000_000);
+        for (at_least, at_most) in [(3_000, 2_003_000), (1_300_000, 3_300_000), (2_000_000, 4_020_000)] {
+            place.measure_between(at_least, at_most, slice);
+        }
+        assert_eq!(place.duration_ns(), 2_003_000, "too long is better than too short until it is known");
+        for _ in 3..ROUND {
+            place.measure_between(1_900_000, 3_900_000, slice);
+        }
+        assert_eq!(place.duration_ns(), 2_000_000);
+        for _ in 0..ROUND {
+            place.measure_between(10_000, 2_010_000, slice);
+        }
+        assert_eq!(place.duration_ns(), 2_000_000, "a short one would not always have been interrupted");
     }
 
     #[test]

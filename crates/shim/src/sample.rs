@@ -181,10 +181,8 @@ pub(crate) fn collect(gpu: &Gpu) {
                     let lead = slot.lead_ns.load(Ordering::Relaxed);
                     let others = slot.others_ns.load(Ordering::Relaxed).max(gpu.others_slices_ns(shm::now_ns()));
                     let place = IDENTITIES.place(slot.number.load(Ordering::Relaxed));
-                    match duration(elapsed, lead, gpu.slice_ns(), others) {
-                        Some(duration) if others > 0 && elapsed > gpu.slice_ns() => place.reckon(duration),
-                        Some(duration) => place.measure(duration),
-                        None => {}
+                    if let Some((at_least, at_most)) = duration(elapsed, lead, gpu.slice_ns(), others) {
+                        place.measure_between(at_least, at_most, gpu.slice_ns());
                     }
                 }
             }
@@ -195,22 +193,24 @@ pub(crate) fn collect(gpu: &Gpu) {
     }
 }
 
-/// How long a kernel took that was done `elapsed` after an event, when the GPU had nothing to do for `lead` of that, and
-/// others with work had slices of `others` together between ours of `slice`. `None` when that cannot be told.
-fn duration(elapsed: u64, lead: u64, slice: u64, others: u64) -> Option<u64> {
+/// Between what a kernel took that was done `elapsed` after an event, when the GPU had nothing to do for `lead` of that,
+/// and others with work had slices of `others` together between ours of `slice`. `None` when that cannot be told.
+fn duration(elapsed: u64, lead: u64, slice: u64, others: u64) -> Option<(u64, u64)> {
     if lead > LEAD_MAX_NS && lead > elapsed / 4 {
         return None;
     }
     let elapsed = elapsed.saturating_sub(lead).max(elapsed / 4).max(LEAST_NS);
     if others == 0 || elapsed <= slice {
-        return Some(elapsed);
+        return Some((elapsed, elapsed));
     }
     // Between our slices, theirs: a kernel of length d is interrupted as often as there are ends of our slices in it.
     let mut rounds = 0;
     loop {
         let left = elapsed.checked_sub(others.checked_mul(rounds)?)?;
         if left / slice <= rounds {
-            return (rounds <= left.div_ceil(slice)).then_some(left.max(LEAST_NS));
+            // They may have had nothing to do in one of their slices, or less than all of it.
+            let at_most = elapsed.min(left.saturating_add(others));
+            return (rounds <= left.div_ceil(slice)).then_some((left.max(LEAST_NS), at_most));
         }
         rounds += 1;
     }
@@ -219,18 +219,40 @@ fn duration(elapsed: u64, lead: u64, slice: u64, others: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Place;
 
     const MS: u64 = 1_000_000;
 
     #[test]
     fn slices_of_others_are_taken_out() {
-        assert_eq!(duration(100_000, 3_000, 2 * MS, 0), Some(97_000));
+        let exactly = |nanos| Some((nanos, nanos));
+        assert_eq!(duration(100_000, 3_000, 2 * MS, 0), exactly(97_000));
         assert_eq!(duration(100_000, 60_000, 2 * MS, 0), None, "the thread did not run between event and launch");
-        assert_eq!(duration(MS, 0, 2 * MS, 2 * MS), Some(MS));
-        assert_eq!(duration(5 * MS, 0, 2 * MS, 2 * MS), Some(3 * MS));
-        assert_eq!(duration(7 * MS, 0, 2 * MS, 2 * MS), Some(3 * MS));
-        assert_eq!(duration(51 * MS + 25 * 2 * MS, 0, 2 * MS, 2 * MS), Some(51 * MS));
-        assert_eq!(duration(51 * MS, 0, 2 * MS, 0), Some(51 * MS));
+        assert_eq!(duration(MS, 0, 2 * MS, 2 * MS), exactly(MS));
+        assert_eq!(duration(51 * MS, 0, 2 * MS, 0), exactly(51 * MS));
+        assert_eq!(duration(5 * MS, 0, 2 * MS, 2 * MS), Some((3 * MS, 5 * MS)));
+        assert_eq!(duration(7 * MS, 0, 2 * MS, 2 * MS), Some((3 * MS, 5 * MS)));
+        assert_eq!(duration(51 * MS + 25 * 2 * MS, 0, 2 * MS, 2 * MS), Some((51 * MS, 53 * MS)));
+    }
+
+    /// Beside a neighbour that always has work, from any moment of our slice on.
+    #[test]
+    fn whatever_length_it_has_is_found() {
+        let slice = 2 * MS;
+        let mut phase = 1;
+        for length in (1..60).map(|step| step * 137_000).chain([slice, slice + 3_000, slice - 3_000, 50 * MS]) {
+            let place = Place::EMPTY;
+            for _ in 0..64 {
+                phase = (phase * 48_271) % 2_147_483_647_u64;
+                let left_of_slice = phase % slice;
+                let interrupted = length.saturating_sub(left_of_slice).div_ceil(slice);
+                if let Some((at_least, at_most)) = duration(length + interrupted * slice, 0, slice, slice) {
+                    place.measure_between(at_least, at_most, slice);
+                }
+            }
+            let found = place.duration_ns();
+            assert!(found.abs_diff(length) <= length / 10 + 50_000, "{length} taken for {found}");
+        }
     }
 
     #[test]
