@@ -117,11 +117,12 @@ impl Sharing {
     }
 
     /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there
-    /// is less of it than was given out.
+    /// is less of it than was given out. What it lacks because it wanted nothing for a moment is its own.
     fn learn_capacity(&mut self, view: &GpuView, claims: &[Claim]) {
         let short = view.tenants.iter().zip(claims).any(|(tenant, claim)| {
             let known = &self.tenants[&tenant.id];
-            claim.demand >= ALWAYS && claim.used + SHORT < claim.request && known.allowance.left_over
+            let lacks = claim.used + SHORT + (WHOLE - claim.demand.min(WHOLE)) < claim.request;
+            claim.demand >= ALWAYS && lacks && known.allowance.left_over
         });
         let used: u32 = claims.iter().map(|claim| claim.used).sum();
         if short && claims.len() > 1 {
