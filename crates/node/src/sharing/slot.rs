@@ -91,7 +91,7 @@ impl Slot {
     pub(super) fn release(&mut self) {
         if let Some(occupant) = self.occupant.take() {
             self.page.clear();
-            self.last = Some(occupant.process);
+            self.last = Some(occupant.process).filter(|process| !process.ended());
         }
     }
 
