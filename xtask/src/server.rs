@@ -155,6 +155,17 @@ impl Server {
         Ok(page)
     }
 
+    /// What it says that a model took for a request, in the mean, in milliseconds.
+    pub(crate) fn computed_ms(&self, model: &str) -> Result<f64> {
+        let (_, page) = http::get(self.ports.http, &format!("/v2/models/{model}/stats"))?;
+        let statistics: serde_json::Value = serde_json::from_str(&page).context("read a model's statistics")?;
+        let infer = &statistics["model_stats"][0]["inference_stats"]["compute_infer"];
+        let (Some(count), Some(nanos)) = (infer["count"].as_f64(), infer["ns"].as_f64()) else {
+            bail!("find what model {model} took in what {} says: {page}", self.name);
+        };
+        Ok(nanos / count.max(1.0) / 1e6)
+    }
+
     /// Processor time it has used, with all its children.
     pub(crate) fn processor_time(&self) -> Duration {
         processes::tree(self.child.id()).iter().filter_map(processes::processor_time).sum()

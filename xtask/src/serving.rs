@@ -13,6 +13,7 @@
 mod contenders;
 mod wrk;
 mod load;
+mod bare;
 mod fidelity;
 mod results;
 mod page;
@@ -81,6 +82,8 @@ enum Measure {
 const TIMES_CAPACITY: [f64; 4] = [0.8, 1.0, 1.5, 3.0];
 /// Requests a second that are still alone.
 const LONE_RATE: f64 = 100.0;
+/// The server that every other is compared with when requests are alone.
+const BARE: &str = "bare";
 /// The objective of every model here.
 const OBJECTIVE: &str = "100ms";
 /// A turn is repeated when others used more of the machine than this meanwhile.
@@ -152,6 +155,7 @@ impl Bench<'_> {
                 }
             }
             if self.wanted(Measure::Lone) && self.can_load() {
+                self.bare(round)?;
                 for contender in contenders.iter().filter(|contender| contender.is_steady()) {
                     self.turn(contender, |bench| bench.lone(contender, round));
                 }
@@ -335,14 +339,37 @@ impl Bench<'_> {
         let question = contender.question();
         self.wait_for_quiet();
         let (server, _) = self.start(contender, &question)?;
-        let measured = load::lone(self.workspace, server.ports.http, "echo", LONE_RATE, self.settings.load)?;
+        let sample = self.send_lone(server.ports.http, round)?;
+        let sample = LoneSample { computed_ms: Some(server.computed_ms("echo")?), ..sample };
         server.stop()?;
-        let [p50_ms, p99_ms] =
-            [measured.p50_ms, measured.p99_ms].map(|part| part.context("find percentiles in what weft load printed"));
-        let sample = LoneSample { round, p50_ms: p50_ms?, p99_ms: p99_ms? };
-        eprintln!("  {name:<14} alone: p50 {:.3} ms, p99 {:.3} ms", sample.p50_ms, sample.p99_ms);
+        eprintln!(
+            "  {name:<14} alone: p50 {:.3} ms, p99 {:.3} ms, of which the model {:.3} ms",
+            sample.p50_ms,
+            sample.p99_ms,
+            sample.computed_ms.unwrap_or_default()
+        );
         self.results.lone_of(&name, contender.title(), &settings).rounds.push(sample);
         self.save()
+    }
+
+    /// The same with a server that does nothing: what the client and the way there and back take.
+    fn bare(&mut self, round: u64) -> Result<()> {
+        let settings = format!("{LONE_RATE} requests/s at equal distances, {} s", self.settings.load.as_secs());
+        let title = || "a server that knows one answer".to_owned();
+        if self.results.lone_of(BARE, title(), &settings).rounds.iter().any(|old| old.round == round) {
+            return Ok(());
+        }
+        self.wait_for_quiet();
+        let sample = self.send_lone(bare::start()?, round)?;
+        eprintln!("  {BARE:<14} alone: p50 {:.3} ms, p99 {:.3} ms", sample.p50_ms, sample.p99_ms);
+        self.results.lone_of(BARE, title(), &settings).rounds.push(sample);
+        self.save()
+    }
+
+    fn send_lone(&self, port: u16, round: u64) -> Result<LoneSample> {
+        let measured = load::lone(self.workspace, port, "echo", LONE_RATE, self.settings.load)?;
+        let found = |part: Option<f64>| part.context("find percentiles in what weft load printed");
+        Ok(LoneSample { round, p50_ms: found(measured.p50_ms)?, p99_ms: found(measured.p99_ms)?, computed_ms: None })
     }
 
     /// The live server against the simulator.

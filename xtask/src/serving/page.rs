@@ -1,8 +1,8 @@
 //! The page: tables of what was measured. Every number on it comes from the results.
 
 use super::fidelity::RATES;
-use super::results::{EchoSample, FidelitySample, OverloadSample, Results, Rounds, Spread};
-use super::{DISTURBED, TIMES_CAPACITY};
+use super::results::{EchoSample, FidelitySample, LoneSample, OverloadSample, Results, Rounds, Spread};
+use super::{BARE, DISTURBED, TIMES_CAPACITY};
 use std::fmt::Write;
 
 const TRITON: &str = "triton";
@@ -96,15 +96,35 @@ fn lone(results: &Results, out: &mut String) -> std::fmt::Result {
     let Some(first) = results.lone.first() else { return Ok(()) };
     writeln!(
         out,
-        "\n## A request that meets no other\n\n{}: the whole way of a request to the echo model and back, client and \
-         loopback included.\n",
+        "\n## A request that meets no other\n\n{}: the whole way of a request to the echo model and back, from the time at \
+         which it was to be sent to the last byte of the answer. *Model* is what the server says that the model took, in the \
+         mean, worker and way to it included. *Added* is what is left of the way without the model and without what the \
+         same client needs with a server that knows one answer, in the same round: gateway and scheduler.\n",
         first.settings
     )?;
-    writeln!(out, "| server | rounds | p50 ms | p99 ms |\n|---|---:|---:|---:|")?;
+    writeln!(out, "| server | rounds | p50 ms | p99 ms | model ms | added p50 ms | added p99 ms |")?;
+    writeln!(out, "|---|---:|---:|---:|---:|---:|---:|")?;
+    let bare = results.lone.iter().find(|result| result.contender == BARE);
     for result in results.lone.iter().filter(|result| !result.rounds.is_empty()) {
-        let p50 = Spread::of(result.rounds.iter().map(|sample| sample.p50_ms));
-        let p99 = Spread::of(result.rounds.iter().map(|sample| sample.p99_ms));
-        writeln!(out, "| {} | {} | {} | {} |", result.title, result.rounds.len(), text(p50, 3), text(p99, 3))?;
+        let of = |value: fn(&LoneSample) -> f64| text(Spread::of(result.rounds.iter().map(value)), 3);
+        let added = |value: fn(&LoneSample) -> f64| {
+            let added = |sample: &LoneSample| {
+                let bare = bare?.rounds.iter().find(|bare| bare.round == sample.round)?;
+                Some(value(sample) - value(bare) - sample.computed_ms?)
+            };
+            Spread::of(result.rounds.iter().filter_map(added))
+        };
+        let computed = text(Spread::of(result.rounds.iter().filter_map(|sample| sample.computed_ms)), 3);
+        writeln!(
+            out,
+            "| {} | {} | {} | {} | {computed} | {} | {} |",
+            result.title,
+            result.rounds.len(),
+            of(|sample| sample.p50_ms),
+            of(|sample| sample.p99_ms),
+            text(added(|sample| sample.p50_ms), 3),
+            text(added(|sample| sample.p99_ms), 3)
+        )?;
     }
     Ok(())
 }

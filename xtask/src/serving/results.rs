@@ -78,6 +78,9 @@ pub(super) struct LoneSample {
     pub(super) round: u64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
+    /// What the server says that the model took, in the mean.
+    #[serde(default)]
+    pub(super) computed_ms: Option<f64>,
 }
 
 /// One turn of the live server against the simulator.
