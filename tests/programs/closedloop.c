@@ -1,5 +1,5 @@
 /* Launches kernels of --us microseconds for --seconds seconds, waiting for them after every --every launches, or whole
- * graphs of --every kernels with --graphs 1. Prints one line when it is done: how much it did is for whoever reads it.
+ * graphs of --every kernels with --graphs 1, and sleeping for --pause microseconds after each wait. Prints one line when it is done: how much it did is for whoever reads it.
  * With CLOSEDLOOP_LOG, keeps when every wait ended, by the wall clock, and how long its launches and it took, in
  * nanoseconds, as pairs of 64-bit words in that file, which also tells of a program that was killed. */
 #include "cuda.h"
@@ -35,6 +35,7 @@ int main(int count, char **arguments) {
     int microseconds = option(count, arguments, "--us", 100);
     int every = option(count, arguments, "--every", 10);
     int graphs = option(count, arguments, "--graphs", 0);
+    int pause = option(count, arguments, "--pause", 0);
     if (every < 1) every = 1;
     cuda_start();
     CUfunction kernel = cuda_kernel(microseconds);
@@ -73,7 +74,8 @@ int main(int count, char **arguments) {
             log[logged * 2] = wall_clock();
             logged++;
         }
-        now = ended;
+        if (pause) usleep(pause);
+        now = pause ? seconds() : ended;
     }
     double gpu = launches * microseconds / 1e6;
     printf("kernels=%ld gpu_seconds=%.6f seconds=%.6f kernels_per_second=%.1f share=%.4f\n", launches, gpu, now - start,

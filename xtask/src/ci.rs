@@ -4,7 +4,7 @@ use crate::program::Program;
 use crate::setup;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{browser, clients, docs, examples, leaks, soak};
+use crate::{browser, clients, docs, examples, faults, leaks, soak};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 ///
 /// Sets up what is missing (rustfmt, clippy), then: format, clippy, tests, documentation, the commands in the
 /// documentation, the examples, a longer fuzz smoke, a look for machine paths, NVIDIA's clients, the dashboard
-/// in a browser and a short soak. Ends with a table of how long each step took.
+/// in a browser, deaths under shares on a stand-in GPU and a short soak. Ends with a table of how long each step took.
 ///
 /// Example: cargo xtask ci
 #[derive(clap::Args)]
@@ -51,6 +51,7 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
     steps.step("examples", "run the command it names", || examples::run_all(workspace))?;
     steps.step("NVIDIA's clients", "run `cargo xtask clients weft` and compare", || clients::ask_weft(workspace))?;
     steps.step("dashboard in a browser", "look at the pictures in target/browser", || browser::check(workspace))?;
+    steps.step("deaths and shares", "run `cargo xtask faults` and look at what is off", || faults::check(workspace))?;
     steps.step("soak for two minutes", "look at the logs in target/soak", || {
         soak::run(workspace, Duration::from_secs(120))
     })?;

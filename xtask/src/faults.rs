@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
 
 /// Programs that share the GPU while some are killed.
 const PROGRAMS: usize = 16;
+/// What they are in turn, and how many microseconds they sleep after each kernel: a latency tenant that never paused
+/// would leave the others next to nothing.
+const CLASSES: [(&str, &str); 3] = [("latency", "4000"), ("standard", "2000"), ("best-effort", "0")];
 /// Megabytes that each of them holds.
 const MEMORY: &str = "20";
 /// What counts as the moments after a death.
@@ -93,12 +96,7 @@ struct Quota {
 }
 
 pub(crate) fn faults(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
-    let mut stand_in = StandIn::start(workspace)?;
-    let deaths = deaths(&stand_in, arguments.rounds as usize)?;
-    let daemons = daemons(&mut stand_in, arguments.rounds as usize / 2)?;
-    let quotas = quotas(&stand_in)?;
-    let weft = workspace.weft(["--version"]).read()?.trim().to_owned();
-    let results = Results { machine: Machine::here(), weft, deaths, daemons, quotas };
+    let results = measure(workspace, arguments.rounds as usize)?;
     let folder = workspace.root.join(&arguments.into);
     let (json, page) = (folder.join("faults.json"), folder.join("faults.md"));
     let text = serde_json::to_string_pretty(&results).context("write the results as JSON")? + "\n";
@@ -106,16 +104,55 @@ pub(crate) fn faults(workspace: &Workspace, arguments: &Arguments) -> Result<()>
     let text = page::page(&results);
     std::fs::write(&page, &text).with_context(|| format!("write {}", page.display()))?;
     eprintln!("\n{text}\nwrote {} and {}", workspace.relative(&json), workspace.relative(&page));
+    judge_deaths(&results)?;
+    judge_shares(&results)
+}
+
+/// The same, shorter, and nothing is written.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    let results = measure(workspace, 12)?;
+    eprintln!("\n{}", page::page(&results));
+    judge_deaths(&results)
+}
+
+fn measure(workspace: &Workspace, rounds: usize) -> Result<Results> {
+    let mut stand_in = StandIn::start(workspace)?;
+    let deaths = deaths(&stand_in, rounds)?;
+    let daemons = daemons(&mut stand_in, rounds / 2)?;
+    let quotas = quotas(&stand_in)?;
+    let weft = workspace.weft(["--version"]).read()?.trim().to_owned();
+    Ok(Results { machine: Machine::here(), weft, deaths, daemons, quotas })
+}
+
+/// Whether deaths harmed nobody. A machine that does something else for a moment shows in single samples, so it is not
+/// the worst of many that counts.
+fn judge_deaths(results: &Results) -> Result<()> {
+    let Deaths { after_ms, between_ms, left_tenants, left_bytes, files, .. } = &results.deaths;
+    let longer = page::at(after_ms, 0.99) - page::at(between_ms, 0.99);
+    ensure!(longer <= 10.0, "keep others from waiting 10 ms longer when a program dies: it was {longer:.1} at p99");
+    ensure!(*left_tenants == 0 && *left_bytes == 0, "forget the dead: {left_tenants} tenants, {left_bytes} bytes left");
+    ensure!(files[1] <= files[0], "close the files of the dead: {} were open before and {} after", files[0], files[1]);
+    let failed = results.daemons.iter().filter(|one| !one.alive).count();
+    ensure!(failed == 0, "keep programs alive when their daemon dies: {failed} times one did not");
+    Ok(())
+}
+
+/// Whether everybody had its share, on a machine that does nothing else.
+fn judge_shares(results: &Results) -> Result<()> {
+    let off = |given: f64, asked: f64| (given - asked).abs() > 3.0;
+    let wrong = results.daemons.iter().filter(|one| off(one.given, KEPT)).count();
+    ensure!(wrong * 10 <= results.daemons.len(), "hold shares again after 100 ms: {wrong} times it did not");
+    let wrong: Vec<&Quota> = results.quotas.iter().filter(|quota| off(quota.given, quota.asked)).collect();
+    ensure!(wrong.len() <= 2, "give what was asked within 3 points: {wrong:?}");
     Ok(())
 }
 
 fn deaths(stand_in: &StandIn<'_>, kills: usize) -> Result<Deaths> {
     eprintln!("  killing {kills} of {PROGRAMS} programs, one after the other");
-    let classes = ["latency", "standard", "best-effort"];
     let start = |place: usize, life: usize| {
-        let share = ["--class", classes[place % classes.len()]];
-        let words = ["--memory", MEMORY, "--every", "1", "--us", "100"];
-        stand_in.run(&format!("tenant-{place}-{life}"), &share, &words)
+        let (class, pause) = CLASSES[place % CLASSES.len()];
+        let words = ["--memory", MEMORY, "--every", "1", "--us", "100", "--pause", pause];
+        stand_in.run(&format!("tenant-{place}-{life}"), &["--class", class], &words)
     };
     let mut programs = (0..PROGRAMS).map(|place| start(place, 0)).collect::<Result<Vec<Running>>>()?;
     let all_there =

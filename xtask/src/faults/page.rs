@@ -15,10 +15,11 @@ pub(super) fn page(results: &Results) -> String {
     );
     let _ = writeln!(
         page,
-        "## {} deaths among {} programs\n\nEvery program launches a kernel of 0.1 ms and waits for it, again and again, a \
-         third of them as latency, standard\nand best-effort tenants. One of them is killed with SIGKILL at a random moment \
-         and started again. Of every other\nprogram, the longest wait that was under way in the {} ms after the death, and \
-         in {} ms shortly before it:\n",
+        "## {} deaths among {} programs\n\nEvery program launches a kernel of 0.1 ms and waits for it, again and again. A \
+         third of them are latency tenants\nthat sleep for 4 ms after each, a third standard tenants that sleep for 2 ms, \
+         and the rest best-effort ones that never\nsleep. One of them is killed with SIGKILL at a random moment and started \
+         again. Of every other program, the longest\nwait that was under way in the {} ms after the death, and in {} ms \
+         shortly before it:\n",
         deaths.kills,
         deaths.programs,
         AFTER.as_millis(),
@@ -71,7 +72,7 @@ pub(super) fn page(results: &Results) -> String {
 }
 
 /// Of sorted values, the one that such a part of them does not exceed.
-fn at(sorted: &[f64], part: f64) -> f64 {
+pub(super) fn at(sorted: &[f64], part: f64) -> f64 {
     let place = (sorted.len() as f64 * part).ceil() as usize;
     sorted.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
