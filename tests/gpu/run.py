@@ -7,7 +7,9 @@ rows PyTorch; rows whose framework is not installed say so.
 import argparse
 import json
 import os
+import random
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -105,7 +107,7 @@ def quotas(folder, shares, seconds):
         worst, given = 0, {}
         for asked in shares:
             busy = subprocess.Popen(
-                weft_run(["--name", "busy"], [closed, "--seconds", str(seconds + 2), "--us", "200"]), env=ENVIRONMENT,
+                weft_run(["--name", "busy"], [closed, "--seconds", str(seconds + 2), "--us", "200", "--graphs", str(graphs)]), env=ENVIRONMENT,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(1)
             share = ["--name", "quota", "--request", f"{asked}%", "--limit", f"{asked}%"]
@@ -141,42 +143,88 @@ def tenants():
     return found.get("pid"), [tenant for gpu in found["gpus"] for tenant in gpu["tenants"]]
 
 
+# What tenants are in turn, and for how many microseconds they sleep after each kernel.
+CLASSES = (("latency", 4000), ("standard", 2000), ("best-effort", 0))
+TENANTS = 16
+# What counts as the moments after a death.
+AFTER_NS = 50_000_000
+
+
+class Tenant:
+    """A program under a share that keeps when each of its waits ended, and how long it was."""
+
+    def __init__(self, folder, closed, place, life):
+        kind, pause = CLASSES[place % len(CLASSES)]
+        self.log, self.offset, self.waits = os.path.join(folder, f"waits-{place}-{life}"), 0, []
+        command = [closed, "--seconds", "600", "--memory", "256", "--every", "1", "--pause", str(pause)]
+        self.process = subprocess.Popen(
+            weft_run(["--name", f"tenant-{place}", "--class", kind], command), stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, env=dict(ENVIRONMENT, CLOSEDLOOP_LOG=self.log))
+
+    def longest(self, from_ns):
+        """The longest wait that was under way in the moments from then on, in milliseconds."""
+        with open(self.log, "rb") as log:
+            log.seek(self.offset)
+            for ended, wait in struct.iter_unpack("=QQ", log.read(1 << 20)):
+                if ended == 0:
+                    break
+                self.offset += 16
+                self.waits.append((ended, wait))
+        under_way = (wait for ended, wait in self.waits if ended > from_ns and ended - wait < from_ns + AFTER_NS)
+        return max(under_way, default=0) / 1e6
+
+
+def until(ready):
+    deadline = time.monotonic() + 60
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError("waited in vain")
+        time.sleep(0.005)
+
+
 def deaths(folder, rounds):
-    closed = program("closedloop", folder)
-    start = lambda name: subprocess.Popen(
-        weft_run(["--name", name], [closed, "--seconds", "300", "--memory", "256"]), env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    running = [start(f"tenant-{place}") for place in range(4)]
-    time.sleep(3)
-    worst = 0
+    closed, chance = program("closedloop", folder), random.Random(1)
+    running = [Tenant(folder, closed, place, 0) for place in range(TENANTS)]
+    working = lambda: sum(tenant["launches"] > 0 for tenant in tenants()[1]) == TENANTS
+    until(working)
+    after, between, gone = [], [], 0
     for turn in range(rounds):
-        victim = running[turn % len(running)]
+        time.sleep(chance.uniform(0.05, 0.1))
+        quiet = time.time_ns()
+        time.sleep(chance.uniform(0.05, 0.07))
+        place = chance.randrange(TENANTS)
+        victim, died = running[place].process, time.time_ns()
         victim.kill()
-        killed = time.perf_counter()
-        while any(victim.pid in tenant["processes"] for tenant in tenants()[1]):
-            time.sleep(0.002)
-        worst = max(worst, time.perf_counter() - killed)
+        until(lambda: all(victim.pid not in tenant["processes"] for tenant in tenants()[1]))
+        gone = max(gone, time.time_ns() - died)
         victim.wait()
-        running[turn % len(running)] = start(f"tenant-{turn % len(running)}")
-        time.sleep(0.3)
-    alive = all(one.poll() is None for one in running)
-    row(f"{rounds} times SIGKILL among 4 tenants", f"gone after at most {worst * 1e3:.0f} ms, asking included; others alive: {alive}",
-        alive and worst < 0.2)
-    pids = []
-    for _ in range(5):
-        pid, _ = tenants()
-        os.kill(pid, 9)
-        pids.append(pid)
         time.sleep(0.1)
+        for other, tenant in enumerate(running):
+            if other != place:
+                between.append(tenant.longest(quiet))
+                after.append(tenant.longest(died))
+        running[place] = Tenant(folder, closed, place, turn + 1)
+        until(working)
+    alive = all(one.process.poll() is None for one in running)
+    at = lambda waits, part: sorted(waits)[min(int(len(waits) * part), len(waits) - 1)]
+    tell = lambda waits: " ".join(f"{name} {at(waits, part):.1f}" for name, part in (("p50", 0.5), ("p99", 0.99), ("longest", 1)))
+    row(f"{rounds} times SIGKILL among {TENANTS} tenants, the longest wait of each other in 50 ms",
+        f"after: {tell(after)} ms; without: {tell(between)} ms; gone after at most {gone / 1e6:.0f} ms, asking included; "
+        f"others alive: {alive}", alive and at(after, 0.99) <= at(between, 0.99) + 10, after_ms=after, between_ms=between)
+    for _ in range(rounds // 2):
+        os.kill(tenants()[0], 9)
+        time.sleep(0.05)
         # Whoever runs something next starts a daemon again.
         subprocess.run(weft_run(["--name", "next"], ["true"]), env=ENVIRONMENT, check=True)
-        time.sleep(0.4)
-    alive = all(one.poll() is None for one in running)
-    back = len({tenant["name"] for tenant in tenants()[1]} & {f"tenant-{place}" for place in range(4)})
-    row("daemon killed 5 times under load", f"programs alive: {alive}, tenants back: {back} of 4", alive and back == 4)
+        time.sleep(0.1)
+    time.sleep(0.4)
+    alive = all(one.process.poll() is None for one in running)
+    back = len({tenant["name"] for tenant in tenants()[1]} & {f"tenant-{place}" for place in range(TENANTS)})
+    row(f"daemon killed {rounds // 2} times under load", f"programs alive: {alive}, tenants back: {back} of {TENANTS}",
+        alive and back == TENANTS)
     for one in running:
-        one.kill()
-        one.wait()
+        one.process.kill()
+        one.process.wait()
     time.sleep(0.2)
     left = [tenant["name"] for tenant in tenants()[1]]
     row("nothing is left of the dead", f"{left}", not left)
@@ -257,7 +305,7 @@ if __name__ == "__main__":
         "truth": truth,
         "memory": lambda: memory(folder),
         "quotas": lambda: quotas(folder, [10, 50, 90] if quick else range(10, 100, 10), 2 if quick else 3),
-        "deaths": lambda: deaths(folder, 5 if quick else 20),
+        "deaths": lambda: deaths(folder, 10 if quick else 100),
         "overhead": lambda: overhead(2 if quick else 6),
         "pair": lambda: pair(5 if quick else 8),
     }
