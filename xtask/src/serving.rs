@@ -442,7 +442,7 @@ impl Bench<'_> {
     }
 
     fn save(&mut self) -> Result<()> {
-        let names: Vec<String> = Contender::all().iter().map(Contender::name).collect();
+        let names = Contender::all().iter().map(Contender::name).chain([BARE.to_owned()]).collect::<Vec<_>>();
         self.results.keep_order(&names);
         self.results.save(Path::new(&self.json))
     }
