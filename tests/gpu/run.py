@@ -20,7 +20,7 @@ ROWS = []
 
 
 def row(what, figure, good, **raw):
-    ROWS.append({"what": what, "figure": figure, "good": good, **raw})
+    ROWS.append({"part": PART, "what": what, "figure": figure, "good": good, **raw})
     print(f"{'ok    ' if good else 'MISSED' if good is not None else 'SKIP  '}  {what:<58} {figure}", flush=True)
 
 
@@ -279,7 +279,8 @@ def page(rows):
         f"- Command: `cargo xtask gpu-test`, or where there is no Rust `python tests/gpu/run.py`\n- Machine: {machine.split(None, 1)[1].split(', GPU-')[0]}), driver {driver}", "",
         "Truth for launches is CUPTI's count, for memory what the driver says is in use. A quota is the time of the kernels "
         "that a program ran over the time that passed, beside another program that always has work. Programs that are "
-        "compared ran in turns in one run; the same program alone varies by as much as is stated.", "",
+        "compared ran in turns in one run; the same program alone varies by as much as is stated. Parts may have been measured "
+        "in different runs.", "",
         "| what | figure | as it should be |", "|---|---|---|", *table, ""])
 
 
@@ -290,7 +291,7 @@ if __name__ == "__main__":
     parser.add_argument("--page", help="where to write the same for people")
     parser.add_argument("--page-of", metavar="JSON", help="write the page of what was measured before, and measure nothing")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    parser.add_argument("--only", default="", help="names of parts, by comma")
+    parser.add_argument("--only", default="", help="names of parts, by comma; of others, what the JSON says is kept")
     options = parser.parse_args()
     if options.page_of:
         with open(options.page_of) as file, open(options.page, "w") as out:
@@ -309,16 +310,21 @@ if __name__ == "__main__":
         "overhead": lambda: overhead(2 if quick else 6),
         "pair": lambda: pair(5 if quick else 8),
     }
-    for name, part in parts.items():
-        if not options.only or name in options.only.split(","):
-            try:
-                part()
-            except Exception as error:
-                row(name, f"{type(error).__name__}: {error}", False)
+    asked = [name for name in parts if not options.only or name in options.only.split(",")]
+    for PART in asked:
+        try:
+            parts[PART]()
+        except Exception as error:
+            row(PART, f"{type(error).__name__}: {error}", False)
+    good = all(one["good"] is not False for one in ROWS)
     if options.json:
+        if options.only and os.path.exists(options.json):
+            with open(options.json) as file:
+                ROWS += [one for one in json.load(file)["rows"] if one["part"] not in asked]
+            ROWS.sort(key=lambda one: list(parts).index(one["part"]))
         with open(options.json, "w") as file:
             json.dump({"rows": ROWS}, file, indent=1)
     if options.page:
         with open(options.page, "w") as file:
             file.write(page(ROWS))
-    sys.exit(0 if all(one["good"] is not False for one in ROWS) else 1)
+    sys.exit(0 if good else 1)
