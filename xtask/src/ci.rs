@@ -4,15 +4,16 @@ use crate::program::Program;
 use crate::setup;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{browser, clients, docs, examples, faults, leaks, soak};
+use crate::{browser, clients, docs, examples, faults, leaks, openapi, soak};
 use anyhow::Result;
 use std::time::Duration;
 
 /// Run every check that a change must pass, stopping at the first that fails.
 ///
 /// Sets up what is missing (rustfmt, clippy), then: format, clippy, tests, documentation, the commands in the
-/// documentation, the examples, a longer fuzz smoke, a look for machine paths, NVIDIA's clients, the dashboard
-/// in a browser, deaths under shares on a stand-in GPU and a short soak. Ends with a table of how long each step took.
+/// documentation, the examples, a longer fuzz smoke, a look for machine paths, NVIDIA's clients, a fuzzer of
+/// the API, the dashboard in a browser, deaths under shares on a stand-in GPU and a short soak. Ends with a table of how
+/// long each step took.
 ///
 /// Example: cargo xtask ci
 #[derive(clap::Args)]
@@ -50,6 +51,9 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
     })?;
     steps.step("examples", "run the command it names", || examples::run_all(workspace))?;
     steps.step("NVIDIA's clients", "run `cargo xtask clients weft` and compare", || clients::ask_weft(workspace))?;
+    steps.step("a fuzzer of the API", "run `cargo xtask openapi`: it prints how to ask again", || {
+        openapi::check(workspace)
+    })?;
     steps.step("dashboard in a browser", "look at the pictures in target/browser", || browser::check(workspace))?;
     steps.step("deaths and shares", "run `cargo xtask faults` and look at what is off", || faults::check(workspace))?;
     steps.step("soak for two minutes", "look at the logs in target/soak", || {

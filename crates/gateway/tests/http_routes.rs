@@ -66,6 +66,9 @@ async fn models() {
         ("/v2/models/echo/versions/x/config", 404, "model `echo` has no version `x`; there is 1, 3"),
         ("/v2/models/loading", 503, "model `loading` is still being loaded"),
         ("/v2/models/broken/ready", 503, "model `broken` is not available: its file is gone"),
+        ("/v2/models/unloaded", 404, "model `unloaded` is not loaded"),
+        ("/v2/models/unloaded/ready", 404, "model `unloaded` is not loaded"),
+        ("/v2/models/unloaded/config", 404, "model `unloaded` is not loaded"),
         ("/v2/models", 404, "there is no path /v2/models"),
         ("/nothing", 404, "there is no path /nothing"),
     ] {
@@ -88,7 +91,7 @@ async fn the_repository() {
         (&json!("UNAVAILABLE"), &json!("its file is gone"))
     );
     let ready = post("/v2/repository/index", r#"{"ready": true}"#).await.json();
-    assert_eq!(ready.as_array().unwrap().len(), all.as_array().unwrap().len() - 2);
+    assert_eq!(ready.as_array().unwrap().len(), all.as_array().unwrap().len() - 3);
 
     assert_eq!(post("/v2/repository/models/echo/load", "{}").await.status, 200);
     assert_eq!(

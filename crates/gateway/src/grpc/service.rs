@@ -7,9 +7,10 @@ use crate::settings::LogValue;
 use crate::traces::Parent;
 use crate::{Gateway, Inference, ServeError, config};
 use policy::Span;
+use rpc::catalog::UNLOADED;
 use rpc::inference::grpc_inference_service_server::GrpcInferenceService;
 use rpc::inference::*;
-use rpc::{Catalog, Entry, Order, OrderError, Refusal, State};
+use rpc::{Catalog, Entry, NotFound, Order, OrderError, Refusal, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -195,16 +196,18 @@ impl GrpcInferenceService for Service {
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let ModelMetadataRequest { name, version: asked } = request.get_ref();
         let described = self.with(name, asked, |catalog, entry| {
-            let info = entry.info.as_ref()?;
+            let info = entry.info.as_ref().ok_or_else(|| match &entry.state {
+                State::Unavailable(reason) if reason == UNLOADED => NotFound::Unloaded(name.clone()).into(),
+                _ => ServeError::Refused(Refusal::Unavailable(format!("model `{name}` is still being loaded"))),
+            })?;
             let listed = |other: &&Entry| match version(asked) {
                 Some(_) => other.spec.version == entry.spec.version,
                 None => other.state == State::Ready || other.spec.version == entry.spec.version,
             };
             let versions = catalog.versions(name).iter().filter(listed).map(|entry| entry.spec.version.to_string());
-            Some(describe::metadata(entry, info, versions.collect()))
+            Ok(describe::metadata(entry, info, versions.collect()))
         })?;
-        let loading = || Refusal::Unavailable(format!("model `{name}` is still being loaded"));
-        plain(described.ok_or_else(|| status::of(&ServeError::Refused(loading()), false))?)
+        plain(described.map_err(|error| status::of(&error, false))?)
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Result<Response<ModelInferResponse>, Status> {

@@ -5,7 +5,7 @@ use super::config;
 use crate::Gateway;
 use crate::statistics::Statistics;
 use bytes::Bytes;
-use rpc::{Entry, Kind, Order, OrderError, State, TensorSpec};
+use rpc::{Entry, Kind, NotFound, Order, OrderError, State, TensorSpec};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -48,10 +48,11 @@ pub(super) fn ready(gateway: &Gateway, name: &str, version: Option<&str>) -> Res
 
 fn not_ready(entry: &Entry) -> Problem {
     let name = &entry.spec.name;
-    Problem::unavailable(match &entry.state {
-        State::Unavailable(reason) => format!("model `{name}` is not available: {reason}"),
-        State::Loading | State::Ready => format!("model `{name}` is still being loaded"),
-    })
+    match &entry.state {
+        State::Unavailable(reason) if reason == rpc::catalog::UNLOADED => NotFound::Unloaded(name.clone()).into(),
+        State::Unavailable(reason) => Problem::unavailable(format!("model `{name}` is not available: {reason}")),
+        State::Loading | State::Ready => Problem::unavailable(format!("model `{name}` is still being loaded")),
+    }
 }
 
 /// How a model is set up, in Triton's terms.

@@ -28,6 +28,7 @@ const OVERLOAD: u32 = 5;
 const SLOW: u32 = 6;
 const LOADING: u32 = 7;
 const BROKEN: u32 = 8;
+const UNLOADED: u32 = 9;
 /// And from here on one echo for every type.
 const TYPED: u32 = 100;
 
@@ -138,6 +139,7 @@ fn catalog() -> Catalog {
         entry(OVERLOAD, "overload", 1, DataType::Fp32, &[-1], 0, ready()),
         entry(SLOW, "slow", 1, DataType::Fp32, &[-1], 0, ready()),
         entry(LOADING, "loading", 1, DataType::Fp32, &[-1], 0, State::Loading),
+        entry(UNLOADED, "unloaded", 1, DataType::Fp32, &[-1], 0, State::Unavailable(rpc::catalog::UNLOADED.into())),
         entry(BROKEN, "broken", 1, DataType::Fp32, &[-1], 0, State::Unavailable("its file is gone".into())),
     ];
     for (place, datatype) in DataType::ALL.into_iter().enumerate() {
