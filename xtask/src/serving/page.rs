@@ -169,9 +169,10 @@ fn overload(results: &Results, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\n## magika past its capacity\n")?;
     writeln!(
         out,
-        "Requests a second answered within the objective; {}. Capacity is what Triton with default settings answers \
+        "Requests a second answered within the objective; {}; rounds: {}. Capacity is what Triton with default settings answers \
          to 8 connections, measured in each round. Triton's other rows are settings of its queue.\n",
-        first.settings
+        first.settings,
+        good(first, TIMES_CAPACITY[0]).len()
     )?;
     let columns: String = TIMES_CAPACITY.iter().map(|times| format!(" {times} times |")).collect();
     writeln!(out, "| server |{columns}\n|---|{}", "---:|".repeat(TIMES_CAPACITY.len()))?;
