@@ -105,7 +105,7 @@ pub(crate) fn faults(workspace: &Workspace, arguments: &Arguments) -> Result<()>
     std::fs::write(&page, &text).with_context(|| format!("write {}", page.display()))?;
     eprintln!("\n{text}\nwrote {} and {}", workspace.relative(&json), workspace.relative(&page));
     judge_deaths(&results)?;
-    judge_shares(&results)
+    judge_shares(&results, true)
 }
 
 /// The same, shorter, and nothing is written.
@@ -113,7 +113,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let results = measure(workspace, 12, 3)?;
     eprintln!("\n{}", page::page(&results));
     judge_deaths(&results)?;
-    judge_shares(&results)
+    judge_shares(&results, false)
 }
 
 /// Measures all of it; each quota again until it is as asked, so many times.
@@ -146,11 +146,12 @@ fn is_off(given: f64, asked: f64) -> bool {
     (given - asked).abs() > 3.0
 }
 
-/// Whether everybody had its share, on a machine that does nothing else.
-fn judge_shares(results: &Results) -> Result<()> {
+/// Whether everybody had its share, on a machine that does nothing else; with graphs too, which are harder to measure.
+fn judge_shares(results: &Results, graphs: bool) -> Result<()> {
     let wrong = results.daemons.iter().filter(|one| is_off(one.given, KEPT)).count();
     ensure!(wrong <= results.daemons.len().div_ceil(10), "hold shares again after 100 ms: {wrong} times it did not");
-    let wrong: Vec<&Quota> = results.quotas.iter().filter(|quota| is_off(quota.given, quota.asked)).collect();
+    let wrong: Vec<&Quota> =
+        results.quotas.iter().filter(|quota| (graphs || !quota.graphs) && is_off(quota.given, quota.asked)).collect();
     ensure!(wrong.len() <= 2, "give what was asked within 3 points: {wrong:?}");
     Ok(())
 }

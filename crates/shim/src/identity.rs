@@ -177,9 +177,9 @@ impl Place {
         self.samples.load(Ordering::Relaxed) > 0
     }
 
-    /// A duration that was measured.
+    /// A duration that was measured: others may have made it longer unseen, so it is not more.
     pub fn measure(&self, sample_ns: u64) {
-        self.measure_between(sample_ns, sample_ns, sample_ns);
+        self.measure_between(0, sample_ns, 1);
     }
 
     /// A measurement that says that it takes between so long and so long, where our slices have this length. Others on
@@ -194,7 +194,7 @@ impl Place {
         let word = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
         let samples = self.samples.load(Ordering::Relaxed).wrapping_add(1);
         let at_most = self.at_most_ns.load(Ordering::Relaxed).min(word(at_most_ns));
-        let at_least = self.at_least_ns.load(Ordering::Relaxed).max(word(at_least_ns));
+        let at_least = self.at_least_ns.load(Ordering::Relaxed).max(u32::try_from(at_least_ns).unwrap_or(u32::MAX));
         if samples == 1 || word(at_most_ns) < self.duration_ns.load(Ordering::Relaxed) {
             self.duration_ns.store(word(at_most_ns), Ordering::Relaxed);
         }
