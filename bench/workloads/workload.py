@@ -1,0 +1,83 @@
+"""A program to share a GPU with: python workload.py NAME [--batch N] [--graph | --train].
+
+Says `ready` when it is warm and then does what it is told, a line of JSON each on standard input:
+
+    {"at_ns": 123, "seconds": 3, "rate": 40, "seed": 1}
+
+From `at_ns` on (CLOCK_MONOTONIC), for so many seconds: requests that come at random at this rate, or one after the other
+where the rate is 0. It is busy in the same way before that, so that what is measured is warm. The answer is a line, too:
+
+    {"done": 120, "seconds": 2.99, "latencies_us": [5100, ...]}
+
+`seconds` is until the last one that was done in time. Ends with its input.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+
+import torch
+
+import models
+
+
+def busy(work, command):
+    """Requests from now until the end, of which those that came after the beginning are told of."""
+    begin, end = command["at_ns"], command["at_ns"] + int(command["seconds"] * 1e9)
+    rate, random_numbers = command.get("rate", 0), random.Random(command.get("seed", 0))
+    came, latencies, last = time.monotonic_ns(), [], begin
+    while True:
+        if rate > 0:
+            came += int(random_numbers.expovariate(rate) * 1e9)
+            while (wait := came - time.monotonic_ns()) > 0 and came < end:
+                time.sleep(max(wait - 200_000, 0) / 1e9)
+        else:
+            came = time.monotonic_ns()
+        if came >= end:
+            return latencies, (last - begin) / 1e9
+        work()
+        now = time.monotonic_ns()
+        if rate > 0:
+            measured = came >= begin
+        else:
+            # What began before and ended after the beginning is half a request; it is where the clock starts.
+            measured = came >= begin and now <= end
+            if came < begin <= now:
+                last, begin = now, now
+        if measured:
+            latencies.append((now - came) // 1000)
+            last = max(last, min(now, end)) if rate == 0 else end
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("name", choices=["resnet50", "bert", "gpt2"])
+    arguments.add_argument("--batch", type=int, default=0)
+    kind = arguments.add_mutually_exclusive_group()
+    kind.add_argument("--graph", action="store_true")
+    kind.add_argument("--train", action="store_true")
+    asked = arguments.parse_args()
+    torch.set_num_threads(2)
+    with open(os.path.join(tempfile.gettempdir(), "weft-workload.lock"), "w") as lock:
+        # A GPU has no memory for two trainings of GPT-2, and one that waits for its turn has given its own back.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if asked.train:
+            work = models.training(asked.name, asked.batch)
+        else:
+            work = models.inference(asked.name, asked.batch or 1, asked.graph)
+        for _ in range(3 if asked.train else 20):
+            work()
+        torch.cuda.empty_cache()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        latencies, seconds = busy(work, json.loads(line))
+        print(json.dumps({"done": len(latencies), "seconds": seconds, "latencies_us": latencies}), flush=True)
+        torch.cuda.empty_cache()
+
+
+main()
