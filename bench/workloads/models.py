@@ -12,7 +12,8 @@ BERT_LENGTH = 128
 
 def inference(name, batch, graph):
     torch.manual_seed(0)
-    request = {"resnet50": resnet50, "bert": bert, "gpt2": gpt2_graphed if graph else gpt2}[name](batch)
+    with torch.device("cuda"):
+        request = {"resnet50": resnet50, "bert": bert, "gpt2": gpt2_graphed if graph else gpt2}[name](batch)
     if name == "gpt2":
         return request
     return graphed(request) if graph else synced(request)
@@ -20,7 +21,8 @@ def inference(name, batch, graph):
 
 def training(name, batch):
     torch.manual_seed(0)
-    return {"resnet50": train_resnet50, "bert": train_bert, "gpt2": train_gpt2}[name](batch)
+    with torch.device("cuda"):
+        return {"resnet50": train_resnet50, "bert": train_bert, "gpt2": train_gpt2}[name](batch)
 
 
 def synced(forward):
@@ -57,15 +59,15 @@ def graphed(forward):
 def resnet50(batch):
     from torchvision.models import resnet50 as build
 
-    model, image = build().cuda().eval(), torch.randn(batch, 3, 224, 224, device="cuda")
+    model, image = build().eval(), torch.randn(batch, 3, 224, 224)
     return lambda: model(image)
 
 
 def bert(batch):
     from transformers import BertConfig, BertModel
 
-    model = BertModel(BertConfig()).cuda().eval()
-    tokens = torch.randint(0, 30000, (batch, BERT_LENGTH), device="cuda")
+    model = BertModel(BertConfig()).eval()
+    tokens = torch.randint(0, 30000, (batch, BERT_LENGTH))
     return lambda: model(tokens).pooler_output
 
 
@@ -73,8 +75,8 @@ def gpt2(batch):
     """A prompt, and some tokens after it, one by one."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config()).cuda().eval()
-    prompt = torch.randint(0, 50000, (batch, PROMPT), device="cuda")
+    model = GPT2LMHeadModel(GPT2Config()).eval()
+    prompt = torch.randint(0, 50000, (batch, PROMPT))
 
     def request():
         with torch.inference_mode():
@@ -91,8 +93,8 @@ def gpt2_graphed(batch):
     """The same number of steps, each over the whole window, as one graph."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config()).cuda().eval()
-    window = torch.randint(0, 50000, (batch, PROMPT + TOKENS), device="cuda")
+    model = GPT2LMHeadModel(GPT2Config()).eval()
+    window = torch.randint(0, 50000, (batch, PROMPT + TOKENS))
     graph, out = captured(lambda: model(window, use_cache=False).logits[:, -1:].argmax(-1))
 
     def request():
@@ -120,9 +122,9 @@ def train_resnet50(batch):
     from torchvision.models import resnet50 as build
 
     batch = batch or 64
-    model = build().cuda()
-    images = torch.randn(batch, 3, 224, 224, device="cuda")
-    labels = torch.randint(0, 1000, (batch,), device="cuda")
+    model = build()
+    images = torch.randn(batch, 3, 224, 224)
+    labels = torch.randint(0, 1000, (batch,))
     return trained(model, lambda: torch.nn.functional.cross_entropy(model(images), labels))
 
 
@@ -130,14 +132,14 @@ def train_bert(batch):
     from transformers import BertConfig, BertForMaskedLM
 
     batch = batch or 32
-    model = BertForMaskedLM(BertConfig()).cuda()
-    tokens = torch.randint(0, 30000, (batch, BERT_LENGTH), device="cuda")
+    model = BertForMaskedLM(BertConfig())
+    tokens = torch.randint(0, 30000, (batch, BERT_LENGTH))
     return trained(model, lambda: model(tokens, labels=tokens).loss)
 
 
 def train_gpt2(batch):
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(GPT2Config()).cuda()
-    tokens = torch.randint(0, 50000, (batch or GPT2_BATCH, GPT2_LENGTH), device="cuda")
+    model = GPT2LMHeadModel(GPT2Config())
+    tokens = torch.randint(0, 50000, (batch or GPT2_BATCH, GPT2_LENGTH))
     return trained(model, lambda: model(tokens, labels=tokens).loss)

@@ -54,6 +54,13 @@ def busy(work, command):
             last = max(last, min(now, end)) if rate == 0 else end
 
 
+def warm(work, times):
+    for _ in range(times):
+        work()
+    torch.cuda.empty_cache()
+    return work
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("name", choices=["resnet50", "bert", "gpt2"])
@@ -63,16 +70,13 @@ def main():
     kind.add_argument("--train", action="store_true")
     asked = arguments.parse_args()
     torch.set_num_threads(2)
-    with open(os.path.join(tempfile.gettempdir(), "weft-workload.lock"), "w") as lock:
+    if asked.train:
         # A GPU has no memory for two trainings of GPT-2, and one that waits for its turn has given its own back.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if asked.train:
-            work = models.training(asked.name, asked.batch)
-        else:
-            work = models.inference(asked.name, asked.batch or 1, asked.graph)
-        for _ in range(3 if asked.train else 20):
-            work()
-        torch.cuda.empty_cache()
+        with open(os.path.join(tempfile.gettempdir(), "weft-workload.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            work = warm(models.training(asked.name, asked.batch), 2)
+    else:
+        work = warm(models.inference(asked.name, asked.batch or 1, asked.graph), 20)
     print("ready", flush=True)
     for line in sys.stdin:
         latencies, seconds = busy(work, json.loads(line))

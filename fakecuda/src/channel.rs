@@ -130,6 +130,7 @@ fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
     let group = group.ok_or(INVALID_OBJECT)?;
     let first_byte = parameters.value as u8;
     match call.command {
+        0xa06c_0103 if driver::refuses("slices") => return Err(INSUFFICIENT_PERMISSIONS),
         0xa06c_0103 => {
             if parameters.value == 0 || parameters.value > 1_000_000_000 {
                 return Err(INVALID_ARGUMENT);

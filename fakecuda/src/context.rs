@@ -39,7 +39,7 @@ pub(crate) fn device() -> Result<i32, Code> {
     current_device(&process)
 }
 
-fn create(device: i32, flags: u32) -> Result<Handle, Code> {
+pub(crate) fn create(device: i32, flags: u32) -> Result<Handle, Code> {
     driver::slot(device)?;
     channel::open(device);
     let mut process = process()?;

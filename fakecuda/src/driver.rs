@@ -8,6 +8,7 @@ use crate::code::Code;
 use crate::context::Context;
 use crate::event::Event;
 use crate::graph::{Executable, Graph};
+use crate::green::Green;
 use crate::memory::Allocation;
 use crate::module::{Function, Module};
 use crate::pool::Pool;
@@ -55,6 +56,7 @@ pub(crate) struct Process {
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Table<Function>,
     pub(crate) streams: Table<Stream>,
+    pub(crate) greens: Table<Green>,
     /// The default streams of threads that asked for one of their own, by context and thread.
     pub(crate) thread_streams: HashMap<(Handle, u64), Handle>,
     pub(crate) events: Table<Event>,
@@ -68,6 +70,11 @@ pub(crate) struct Process {
     pub(crate) default_pools: [Handle; GPUS],
     pub(crate) physical: Table<Physical>,
     pub(crate) reservations: BTreeMap<u64, Reservation>,
+}
+
+/// Whether this driver is one that refuses something, by its name in `FAKECUDA_REFUSES`.
+pub(crate) fn refuses(what: &str) -> bool {
+    std::env::var("FAKECUDA_REFUSES").is_ok_and(|names| names.split(',').any(|name| name == what))
 }
 
 /// A device's context that everybody in the process shares.

@@ -8,6 +8,7 @@ use crate::array::{Descriptor, Descriptor3d};
 use crate::boundary::{In, Out, Text, answer};
 use crate::driver::Handle;
 use crate::graph::{HostNodeParameters, InstantiateParameters, KernelNodeParameters};
+use crate::green::Resource;
 use crate::ipc::MemoryHandle;
 use crate::launch::LaunchConfig;
 use crate::pool::PoolProperties;
@@ -153,6 +154,13 @@ entry_points! {
     stream::cuStreamSynchronize(stream: Handle) = cuStreamSynchronize 2000, cuStreamSynchronize_ptsz 7000;
     stream::cuStreamQuery(stream: Handle) = cuStreamQuery 2000, cuStreamQuery_ptsz 7000;
     stream::cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) = cuStreamWaitEvent 3020, cuStreamWaitEvent_ptsz 7000;
+    green::cuDeviceGetDevResource(device: i32, out: Out<Resource>, kind: u32) = cuDeviceGetDevResource 12040;
+    green::cuDevSmResourceSplitByCount(some: Out<Resource>, groups: Out<u32>, all: In<Resource>, rest: Out<Resource>, flags: u32, least: u32)
+        = cuDevSmResourceSplitByCount 12040;
+    green::cuDevResourceGenerateDesc(out: Out<Handle>, resources: In<Resource>, count: u32) = cuDevResourceGenerateDesc 12040;
+    green::cuGreenCtxCreate(out: Out<Handle>, description: Handle, device: i32, flags: u32) = cuGreenCtxCreate 12040;
+    green::cuGreenCtxStreamCreate(out: Out<Handle>, green: Handle, flags: u32, priority: i32) = cuGreenCtxStreamCreate 12050;
+    green::cuCtxFromGreenCtx(out: Out<Handle>, green: Handle) = cuCtxFromGreenCtx 12040;
     stream::cuStreamGetPriority(stream: Handle, out: Out<i32>) = cuStreamGetPriority 5050, cuStreamGetPriority_ptsz 7000;
     stream::cuStreamGetFlags(stream: Handle, out: Out<u32>) = cuStreamGetFlags 5050, cuStreamGetFlags_ptsz 7000;
     stream::cuStreamGetId(stream: Handle, out: Out<u64>) = cuStreamGetId 12000, cuStreamGetId_ptsz 12000;

@@ -5,6 +5,7 @@ use crate::capture;
 use crate::code::{Code, Status};
 use crate::driver::{Handle, process};
 use crate::graph::Kind;
+use crate::green::SMS;
 use crate::queue::{self, Work};
 use crate::stream;
 
@@ -33,7 +34,9 @@ fn launch(function: Handle, grid: [u32; 3], block: [u32; 3], stream: Handle) -> 
     let mut process = process()?;
     let stream = stream::resolve(&mut process, stream)?;
     let blocks = grid.iter().map(|extent| u64::from(*extent)).product();
-    let duration_ns = process.functions.get(function)?.duration.of_launch(blocks);
+    let alone_ns = process.functions.get(function)?.duration.of_launch(blocks);
+    let sms = process.streams.get(stream)?.sms.unwrap_or(SMS);
+    let duration_ns = alone_ns * u64::from(SMS) / u64::from(sms);
     if capture::record(&mut process, stream, Kind::Kernel { function, duration_ns })? {
         return Ok(());
     }

@@ -27,6 +27,7 @@ mod duration;
 mod module;
 mod queue;
 mod stream;
+mod green;
 mod event;
 mod launch;
 mod capture;

@@ -20,7 +20,9 @@ pub(crate) struct Stream {
     pub(crate) context: Handle,
     pub(crate) device: i32,
     pub(crate) flags: u32,
-    priority: i32,
+    pub(crate) priority: i32,
+    /// SMs that its kernels run on, where that is not all.
+    pub(crate) sms: Option<u32>,
     pub(crate) end: Point,
     /// The capture that it is part of.
     pub(crate) capture: Option<Handle>,
@@ -28,7 +30,8 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(context: Handle, device: i32, flags: u32, priority: i32) -> Stream {
-        Stream { context, device, flags, priority, end: Point { device, ..Point::default() }, capture: None }
+        let end = Point { device, ..Point::default() };
+        Stream { context, device, flags, priority, sms: None, end, capture: None }
     }
 
     pub(crate) fn is_blocking(&self) -> bool {

@@ -15,10 +15,14 @@ mod division;
 mod window;
 mod allowance;
 mod depth;
+mod adjust;
+mod tgs;
+mod manner;
 mod slow;
 
 pub use division::{Claim, divide};
 pub use launch::{Control, DAEMON_SILENT, LOOK_AGAIN, Neighbour, Own, Verdict, may_launch};
+pub use manner::{Filling, Manner};
 pub use slow::{Sharing, TICK};
 pub use view::{Action, Class, Gate, GpuView, TenantView};
 pub use window::WINDOW;

@@ -2,8 +2,8 @@
 //! the fast plane promises, over random pages.
 
 use policy::sharing::{
-    Action, Class, Control, DAEMON_SILENT, Gate, GpuView, LOOK_AGAIN, Neighbour, Own, Sharing, TenantView, Verdict,
-    WINDOW, may_launch,
+    Action, Class, Control, DAEMON_SILENT, Filling, Gate, GpuView, LOOK_AGAIN, Neighbour, Own, Sharing, TenantView,
+    Verdict, WINDOW, may_launch,
 };
 use policy::{Span, TenantId, Time};
 use proptest::prelude::*;
@@ -150,6 +150,7 @@ proptest! {
     #[test]
     fn whoever_waits_looks_again_soon_and_only_best_effort_waits_for_others(
         now in 1_000_000_000u64..2_000_000_000, silent in 0u64..200_000_000, class in 0..3, held: bool,
+        filling in prop::sample::select(vec![Filling::Anything, Filling::Gaps, Filling::Short]),
         charged in 0u64..100, allowed in 0u64..100, outstanding in 0u64..400_000, depth in 0u64..400_000,
         predicted in 1u64..1_000_000, others in prop::collection::vec((0..3, 0u8..10, any::<bool>(), 0u64..2_000_000, 0u64..2_000_000), 0..4),
     ) {
@@ -162,6 +163,7 @@ proptest! {
             gate: if held { Gate::Held } else { Gate::Open },
             allowed: Span::from_nanos(allowed),
             depth: Span::from_nanos(depth),
+            filling,
         };
         let neighbours: Vec<Neighbour> = others.iter().map(|(class, priority, in_burst, busy, gap)| Neighbour {
             class: class_of(*class),

@@ -19,6 +19,6 @@ pub use link::{
     Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
 };
 pub use model::{Kind, Line, ModelInfo, ModelSpec, TensorSpec};
-pub use share::{Percent, Share, ShareAsked};
+pub use share::{Percent, Share, ShareAsked, Way};
 pub use size::Bytes;
 pub use tensor::{DataType, Tensor};

@@ -3,6 +3,7 @@
 //! People say only what they want to be different; [`Share`] is what that comes to, and always makes sense.
 
 use crate::Bytes;
+use policy::Span;
 use policy::sharing::{Class, PRIORITY_LEAST, WHOLE};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -67,6 +68,32 @@ impl fmt::Display for Percent {
     }
 }
 
+/// How a program shares its GPU's hardware with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// As the daemon finds best.
+    #[default]
+    Auto,
+    /// One program at a time, in turns.
+    Time,
+    /// Side by side, under the daemon's MPS server.
+    Space,
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Way, String> {
+        match text {
+            "auto" => Ok(Way::Auto),
+            "time" => Ok(Way::Time),
+            "space" => Ok(Way::Space),
+            _ => Err(format!("`{text}` is no way to share; auto, time and space are")),
+        }
+    }
+}
+
 /// What somebody asks for; what is not said stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -86,6 +113,15 @@ pub struct ShareAsked {
     /// GPU memory that it may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
+    /// SMs that its long kernels may use, live, where programs share in space.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sms: Option<Percent>,
+    /// How long its bursts of work may take; a latency tenant's are held to what they take alone where this is not said.
+    #[serde(skip_serializing_if = "Option::is_none", with = "objective")]
+    pub slo: Option<Span>,
+    /// In time or in space; decided when it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub way: Option<Way>,
     /// Which GPU: its number, or its UUID or the beginning of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
@@ -101,6 +137,9 @@ pub struct Share {
     pub request: Percent,
     pub limit: Percent,
     pub memory: Option<Bytes>,
+    pub sms: Percent,
+    pub slo: Option<Span>,
+    pub way: Way,
     pub gpu: Option<String>,
 }
 
@@ -112,6 +151,9 @@ impl Default for Share {
             request: Percent::NONE,
             limit: Percent::ALL,
             memory: None,
+            sms: Percent::ALL,
+            slo: None,
+            way: Way::Auto,
             gpu: None,
         }
     }
@@ -126,6 +168,9 @@ impl Share {
             request: asked.request.unwrap_or(self.request),
             limit: asked.limit.unwrap_or(self.limit),
             memory: asked.memory.or(self.memory),
+            sms: asked.sms.unwrap_or(self.sms),
+            slo: asked.slo.or(self.slo),
+            way: asked.way.unwrap_or(self.way),
             gpu: asked.gpu.clone().or_else(|| self.gpu.clone()),
         };
         if share.priority > PRIORITY_LEAST {
@@ -136,6 +181,12 @@ impl Share {
         }
         if share.request > share.limit {
             return Err(format!("the request of {} is more than the limit of {}", share.request, share.limit));
+        }
+        if share.sms == Percent::NONE {
+            return Err("a program without any SMs would never run".into());
+        }
+        if share.slo == Some(Span::ZERO) {
+            return Err("no work takes 0 ms; an objective is a time such as 20ms".into());
         }
         if share.memory == Some(Bytes(0)) {
             return Err("a program without any memory cannot use a GPU".into());
@@ -163,6 +214,9 @@ impl From<Share> for ShareAsked {
             request: Some(share.request),
             limit: Some(share.limit),
             memory: share.memory,
+            sms: Some(share.sms).filter(|sms| *sms != Percent::ALL),
+            slo: share.slo,
+            way: Some(share.way).filter(|way| *way != Way::Auto),
             gpu: share.gpu,
         }
     }
@@ -197,6 +251,20 @@ mod class {
     }
 }
 
+mod objective {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(span: &Option<Span>, serializer: S) -> Result<S::Ok, S::Error> {
+        span.map(|span| span.to_string()).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Span>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| text.parse()).transpose().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +276,8 @@ mod tests {
     #[test]
     fn what_is_not_said_has_a_default_and_reads_back_the_same() {
         assert_eq!(read("{}"), Ok(Share::default()));
-        let text = r#"{"class": "best-effort", "priority": 2, "request": "12.5%", "limit": "60%", "memory": "20GiB"}"#;
+        let text = r#"{"class": "best-effort", "priority": 2, "request": "12.5%", "limit": "60%", "memory": "20GiB",
+            "sms": "75%", "slo": "20ms", "way": "space"}"#;
         let share = read(text).unwrap();
         assert_eq!((share.class, share.request.permille()), (Class::BestEffort, 125));
         assert_eq!(read(&serde_json::to_string(&share).unwrap()), Ok(share));
@@ -235,6 +304,9 @@ mod tests {
         check(r#"{"request": "130%"}"#, "`130%` is more than a whole GPU");
         check(r#"{"limit": "0%"}"#, "a limit of 0%");
         check(r#"{"memory": "0B"}"#, "without any memory");
+        check(r#"{"sms": "0%"}"#, "without any SMs");
+        check(r#"{"slo": "0ms"}"#, "no work takes 0 ms");
+        check(r#"{"way": "sideways"}"#, "sideways");
         check(r#"{"memory": "lots"}"#, "`lots` is not a size");
         check(r#"{"colour": 3}"#, "unknown field `colour`");
         for wrong in ["30", "%", "-5%", "3.14%", "1e2%", "99999999999%", "٣%"] {

@@ -34,6 +34,18 @@ impl Driver<'_> {
         self.answer.set(Some(answer));
         answer
     }
+
+    /// Does something else, unless that answers nothing: then the driver does what was asked.
+    #[inline(always)]
+    pub(crate) fn instead(&self, other: impl FnOnce() -> Option<CuResult>) -> CuResult {
+        match other() {
+            Some(answer) => {
+                self.answer.set(Some(answer));
+                answer
+            }
+            None => self.call(),
+        }
+    }
 }
 
 thread_local! {

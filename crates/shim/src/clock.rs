@@ -34,6 +34,8 @@ pub struct Clock {
     stream: AtomicU64,
     /// Launches, to know whether an event is behind all of them.
     sequence: AtomicU64,
+    /// When the last was.
+    launched_ns: AtomicU64,
 }
 
 const NONE_YET: u64 = u64::MAX;
@@ -50,6 +52,7 @@ impl Clock {
             run_since_ns: AtomicU64::new(0),
             stream: AtomicU64::new(NONE_YET),
             sequence: AtomicU64::new(0),
+            launched_ns: AtomicU64::new(0),
         }
     }
 
@@ -85,6 +88,7 @@ impl Clock {
             self.stream.store(if only { stream } else { SEVERAL }, Relaxed);
         }
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
+        self.launched_ns.store(now_ns, Relaxed);
 
         let until = busy.max(now_ns).saturating_add(duration);
         page.busy_until_ns.store(until, Relaxed);
@@ -133,6 +137,8 @@ impl Clock {
             page.busy_until_ns.store(done, Relaxed);
         }
         if page.burst_since_ns.load(Relaxed) != 0 {
+            let waited = done.saturating_sub(self.launched_ns.load(Relaxed));
+            page.burst_wait_ns_total.fetch_add(waited, Relaxed);
             end_burst(page, done);
         }
         page.gap_ns.store(0, Relaxed);
@@ -183,6 +189,7 @@ mod tests {
         clock.idle(page, &TABLE, 1_000_000, 1_040_000, Some(WHOLE));
         assert_eq!(page.burst_since_ns.load(Relaxed), 0);
         assert_eq!(page.last_burst_ns.load(Relaxed), 40_000);
+        assert_eq!(page.burst_wait_ns_total.load(Relaxed), 40_000);
         assert_eq!(TABLE.place(number).duration_ns(), 10_000, "measured ones are not guessed");
     }
 

@@ -17,7 +17,7 @@
 
 #![deny(unsafe_code)]
 
-use shm::{BURST_IDLE_NS, Class, Control, HEARTBEAT_MAX_NS, NO_LIMIT, SYNC_MAX_NS};
+use shm::{BURST_IDLE_NS, Class, Control, Filling, HEARTBEAT_MAX_NS, NO_LIMIT, SYNC_MAX_NS};
 
 /// Nobody sleeps longer than this without looking again.
 pub const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -114,7 +114,12 @@ pub fn decide(launch: &Launch, control: &Control, rivals: impl IntoIterator<Item
             return wait(outstanding - depth);
         }
     }
-    if launch.waited_ns >= YIELD_MAX_NS {
+    let fills = match control.filling {
+        Filling::Anything => true,
+        Filling::Short => launch.duration_ns <= control.depth_ns,
+        Filling::Gaps => false,
+    };
+    if launch.waited_ns >= YIELD_MAX_NS || fills && control.class == Class::BestEffort {
         return Decision::Go;
     }
     let longest = rivals.into_iter().map(|rival| hold(launch, &rival)).max().unwrap_or(0);
@@ -200,6 +205,17 @@ mod tests {
         let full = Launch { busy_until_ns: NOW + 210_000, ..LAUNCH };
         assert_eq!(decide(&full, &live, []), Wait { at_most_ns: 10_000 });
         assert_eq!(decide(&full, &control(Class::Standard), []), Go);
+    }
+
+    #[test]
+    fn what_goes_beside_a_burst_is_the_daemons_to_say() {
+        let burst = Rival { burst_since_ns: 1, busy_until_ns: NOW + 1_000_000, gap_ns: 0, syncing_since_ns: 0 };
+        let check =
+            |filling, depth_ns, class| decide(&LAUNCH, &Control { filling, depth_ns, ..control(class) }, [burst]) == Go;
+        assert!(!check(Filling::Gaps, 200_000, Class::BestEffort));
+        assert!(check(Filling::Anything, 1, Class::BestEffort));
+        assert!(check(Filling::Short, 50_000, Class::BestEffort));
+        assert!(!check(Filling::Short, 49_999, Class::BestEffort));
     }
 
     #[test]

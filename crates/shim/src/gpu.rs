@@ -11,6 +11,7 @@ use crate::identity::Table;
 use crate::ledger::Ledger;
 use crate::lock::Lock;
 use crate::sample::Samples;
+use crate::space::Space;
 use crate::types::Device;
 use crate::{fork, gate, real};
 use shm::{BURST_IDLE_NS, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE};
@@ -26,6 +27,7 @@ pub(crate) struct Gpu {
     window: OnceLock<Option<PageWindow>>,
     pub(crate) clock: Clock,
     pub(crate) samples: Samples,
+    pub(crate) space: Space,
     pub(crate) link: Link,
     /// Bytes in use. The page shows it; this is what counts, because pages are replaced.
     used: AtomicU64,
@@ -64,6 +66,7 @@ impl Gpu {
             window: OnceLock::new(),
             clock: Clock::new(),
             samples: Samples::new(),
+            space: Space::new(),
             link: Link::new(),
             used: AtomicU64::new(0),
             revision: AtomicU32::new(0),
@@ -188,6 +191,7 @@ impl Gpu {
         }
         self.link.forget();
         self.samples.forget();
+        self.space.forget();
         self.clock.forget();
         self.used.store(0, Ordering::SeqCst);
         self.primary_holders.store(0, Ordering::Relaxed);

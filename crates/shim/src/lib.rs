@@ -35,6 +35,7 @@ pub mod ledger;
 mod gpu;
 mod attach;
 mod slice;
+mod space;
 mod fork;
 mod lock;
 mod settings;

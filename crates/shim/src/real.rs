@@ -5,7 +5,7 @@
 
 use crate::resolve;
 use crate::table::{Entry, Library, REAL, TABLE};
-use crate::types::{Context, CuResult, Device, Event, Graph, SUCCESS, Stream};
+use crate::types::{Context, CuResult, Device, Event, Function, Graph, LaunchConfig, Opaque, SUCCESS, Stream};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -60,7 +60,7 @@ fn symbol(library: Library, name: &CStr, load: bool) -> *mut () {
 macro_rules! driver_calls {
     ($($(#[$doc:meta])* $library:ident fn $name:ident($($argument:ident: $type:ty),*);)*) => {$(
         $(#[$doc])*
-        #[allow(non_snake_case, reason = "the driver's name")]
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's name and signature")]
         pub(crate) fn $name($($argument: $type),*) -> CuResult {
             static SLOT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
             let mut real = SLOT.load(Ordering::Acquire);
@@ -95,10 +95,37 @@ driver_calls! {
     Cuda fn cuEventRecord(event: Event, stream: Stream);
     Cuda fn cuEventQuery(event: Event);
     Cuda fn cuEventElapsedTime(milliseconds: &mut f32, start: Event, end: Event);
+    Cuda fn cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint);
+    Cuda fn cuStreamSynchronize(stream: Stream);
+    Cuda fn cuCtxPushCurrent_v2(context: usize);
+    Cuda fn cuCtxPopCurrent_v2(context: &mut usize);
+    Cuda fn cuDeviceGetDevResource(device: Device, resource: &mut SmResource, kind: c_uint);
+    Cuda fn cuDevSmResourceSplitByCount(some: &mut SmResource, groups: &mut c_uint, all: &SmResource, rest: &mut SmResource, flags: c_uint, least: c_uint);
+    Cuda fn cuDevResourceGenerateDesc(description: &mut usize, resources: &mut SmResource, count: c_uint);
+    Cuda fn cuGreenCtxCreate(context: &mut usize, description: usize, device: Device, flags: c_uint);
+    Cuda fn cuGreenCtxStreamCreate(stream: &mut usize, context: usize, flags: c_uint, priority: c_int);
+    Cuda fn cuCtxFromGreenCtx(context: &mut usize, green: usize);
+    Cuda fn cuLaunchKernel(
+        f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
+        stream: Stream, parameters: Opaque, extra: Opaque);
+    Cuda fn cuLaunchKernelEx(config: &LaunchConfig, f: Function, parameters: Opaque, extra: Opaque);
     Cuda fn cuGraphGetNodes(graph: Graph, nodes: *mut usize, count: &mut usize);
     Cuda fn cuGraphNodeGetType(node: usize, kind: &mut c_int);
     Cuda fn cuGraphChildGraphNodeGetGraph(node: usize, graph: &mut usize);
     Nvml fn nvmlDeviceGetUUID(device: usize, text: *mut c_char, length: c_uint);
+}
+
+/// `CUdevResource` for SMs, with room for what later drivers add.
+#[repr(C, align(8))]
+pub(crate) struct SmResource([u32; 64]);
+
+impl SmResource {
+    pub(crate) const NONE: SmResource = SmResource([0; 64]);
+
+    /// How many SMs: the first word after the type and what is the driver's own.
+    pub(crate) fn sms(&self) -> u32 {
+        self.0[24]
+    }
 }
 
 /// The device of the current context.

@@ -92,8 +92,8 @@ pub(crate) struct LaunchConfig {
     pub(crate) block: [c_uint; 3],
     pub(crate) shared: c_uint,
     pub(crate) stream: Stream,
-    attributes: usize,
-    count: c_uint,
+    pub(crate) attributes: usize,
+    pub(crate) count: c_uint,
 }
 
 /// `CUDA_ARRAY_DESCRIPTOR`.

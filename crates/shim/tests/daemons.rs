@@ -211,7 +211,7 @@ fn another_version_is_said_once_and_the_program_runs_on() {
     answers(&machine.socket(), vec![refusal], false);
     let ran = run(&mut launches(&machine, "100", "10"));
     assert_eq!(ran.code, Some(0));
-    assert!(ran.stderr.contains("weft: the daemon speaks version 7 and this library version 1; nothing is limited"));
+    assert!(ran.stderr.contains("weft: the daemon speaks version 7 and this library version 2; nothing is limited"));
     assert_eq!(ran.stderr.matches("weft: ").count(), 1, "{}", ran.stderr);
     let quiet = run(launches(&machine, "100", "10").env("WEFT_QUIET", "1"));
     assert!(!quiet.stderr.contains("weft: "));
@@ -239,4 +239,47 @@ fn slices_are_set_and_given_back() {
     assert_eq!(set(400, 5), (400, 1, 400));
     assert_eq!(set(0, 6), (0, 1, own));
     assert!(child.wait().unwrap().success());
+}
+
+/// Kernels of 1 ms take twice as long on 64 of 132 SMs, and are done in the order in which they were launched.
+#[test]
+fn long_kernels_are_confined_from_one_launch_to_the_next() {
+    let machine = Machine::new();
+    let program = machine.compile("closedloop");
+    let daemon = Daemon::start(&machine.socket(), |control| control.class.store(2, Ordering::Relaxed));
+    let mut child = machine.shared(&program).args(["--seconds", "4", "--us", "1000"]).spawn().unwrap();
+    let rate = |permille| {
+        daemon.control(0, |control| control.space_permille.store(permille, Ordering::Relaxed));
+        std::thread::sleep(Duration::from_millis(300));
+        let (before, began) = (daemon.pages()[0], Instant::now());
+        std::thread::sleep(Duration::from_millis(700));
+        let after = daemon.pages()[0];
+        let seconds = began.elapsed().as_secs_f64();
+        let rate = |now: u64, then: u64| (now - then) as f64 / seconds;
+        (rate(after.launches, before.launches), rate(after.confined, before.confined), after.space_capability)
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let (all, none, _) = rate(0);
+    let (half, confined, capability) = rate(500);
+    let (again, freed, _) = rate(1000);
+    assert!(child.wait().unwrap().success());
+    assert_eq!((none, freed, capability), (0.0, 0.0, 1));
+    assert!((half - confined).abs() <= 0.05 * half, "{confined} of {half} kernels a second were confined");
+    assert!(half < 0.7 * all && again > 1.4 * half, "{all}, {half}, {again} kernels a second");
+}
+
+/// What the driver refuses is launched as the program asked, and given up after a few times.
+#[test]
+fn a_driver_that_confines_nothing_runs_everything() {
+    let machine = Machine::new();
+    let program = machine.compile("closedloop");
+    let daemon = Daemon::start(&machine.socket(), |control| {
+        control.class.store(2, Ordering::Relaxed);
+        control.space_permille.store(500, Ordering::Relaxed);
+    });
+    let mut command = machine.shared(&program);
+    let ran = run(command.args(["--seconds", "0.5", "--us", "1000"]).env("FAKECUDA_REFUSES", "parts"));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let page = daemon.pages()[0];
+    assert!(page.confined == 0 && page.space_capability > 1 && page.launches > 100, "{page:?}");
 }

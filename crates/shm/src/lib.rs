@@ -29,5 +29,5 @@ pub use page::{
 };
 pub use segment::{Access, Segment};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};
-pub use view::{Class, Control, Mode, Tenant};
+pub use view::{Class, Control, Filling, Mode, Tenant};
 pub use window::{PageWindow, Seen};

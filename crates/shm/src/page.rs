@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// "WEFT" in memory.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WEFT");
 /// Of the pages and the messages together: a shim and a daemon that differ refuse each other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// How large a page is.
 pub const PAGE_BYTES: usize = 4096;
 /// How many processes may use one GPU at a time.
@@ -106,7 +106,9 @@ pub struct TenantPage {
     pub burst_ns_total: AtomicU64,
     /// The length of the last.
     pub last_burst_ns: AtomicU64,
-    reserved_bursts: [AtomicU64; 5],
+    /// Of all bursts together, the time from the last launch to the end: what was waited for the GPU.
+    pub burst_wait_ns_total: AtomicU64,
+    reserved_bursts: [AtomicU64; 4],
 
     /// Bytes of GPU memory in use by this process.
     pub used_bytes: AtomicU64,
@@ -126,7 +128,14 @@ pub struct TenantPage {
     pub slice_us: AtomicU32,
     /// Channel groups seen.
     pub channel_groups: AtomicU32,
-    reserved_slice: [AtomicU32; 13],
+    /// Whether kernels can be confined to a part of the SMs: 0 not tried, 1 yes, otherwise the driver's refusal.
+    pub space_capability: AtomicU32,
+    /// SMs that long kernels are confined to, in thousandths; 0 while they are not.
+    pub space_permille: AtomicU32,
+    reserved_slice: [AtomicU32; 1],
+    /// Kernels that were confined.
+    pub confined: AtomicU64,
+    reserved_space: [AtomicU64; 4],
 
     rest: [AtomicU64; 456],
 }
@@ -175,7 +184,11 @@ pub struct ControlPage {
     pub limit_permille: AtomicU32,
     /// Counts changes of `memory_limit` and `slice_us`, so that a launch need look at one word only.
     pub revision: AtomicU32,
-    reserved_limits: [AtomicU64; 4],
+    /// SMs that long kernels may use, in thousandths; 0 for all.
+    pub space_permille: AtomicU32,
+    /// A [`Filling`](crate::Filling).
+    pub filling: AtomicU32,
+    reserved_limits: [AtomicU64; 3],
 
     rest: [AtomicU64; 488],
 }
@@ -203,14 +216,16 @@ impl TenantPage {
         let time = [&self.charged_ns, &self.waited_ns, &self.waits, &self.waiting_since_ns];
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
-        for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory) {
+        let more = [&self.burst_wait_ns_total, &self.confined];
+        for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more) {
             word.store(0, Ordering::Relaxed);
         }
         for word in &self.hooks {
             word.store(0, Ordering::Relaxed);
         }
         let words = [&self.pid, &self.slot, &self.class, &self.priority, &self.tenant];
-        for word in words.iter().chain(&[&self.slice_capability, &self.slice_us, &self.channel_groups]) {
+        let slices = [&self.slice_capability, &self.slice_us, &self.channel_groups];
+        for word in words.iter().chain(&slices).chain(&[&self.space_capability, &self.space_permille]) {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -230,6 +245,8 @@ impl ControlPage {
         self.memory_limit.store(NO_LIMIT, Ordering::Relaxed);
         self.memory_total.store(0, Ordering::Relaxed);
         self.slice_us.store(0, Ordering::Relaxed);
+        self.space_permille.store(0, Ordering::Relaxed);
+        self.filling.store(0, Ordering::Relaxed);
         self.request_permille.store(0, Ordering::Relaxed);
         self.limit_permille.store(1000, Ordering::Relaxed);
         self.heartbeat_ns.store(now_ns, Ordering::Relaxed);
@@ -263,5 +280,6 @@ const _: () = {
     assert!(offset_of!(ControlPage, gate) == 64 && offset_of!(ControlPage, allowed_ns) == 80);
     assert!(offset_of!(ControlPage, above) == 96);
     assert!(offset_of!(ControlPage, memory_limit) == 128 && offset_of!(ControlPage, revision) == 156);
+    assert!(offset_of!(ControlPage, space_permille) == 160 && offset_of!(TenantPage, confined) == 408);
     assert!(offset_of!(ControlPage, rest) == 192);
 };

@@ -46,6 +46,29 @@ impl Mode {
     }
 }
 
+/// What a best-effort tenant may launch while somebody more important is in the middle of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Filling {
+    /// What fits the gap that is predicted.
+    Gaps = 0,
+    /// What is no longer than the depth.
+    Short = 1,
+    /// Anything.
+    Anything = 2,
+}
+
+impl Filling {
+    /// What this number means; numbers without a meaning are [`Filling::Gaps`].
+    pub fn from_word(word: u32) -> Filling {
+        match word {
+            1 => Filling::Short,
+            2 => Filling::Anything,
+            _ => Filling::Gaps,
+        }
+    }
+}
+
 /// The least important priority.
 const PRIORITY_LAST: u32 = 9;
 
@@ -75,6 +98,7 @@ pub struct Tenant {
     pub bursts: u64,
     pub burst_ns_total: u64,
     pub last_burst_ns: u64,
+    pub burst_wait_ns_total: u64,
     pub used_bytes: u64,
     pub peak_bytes: u64,
     pub refused: u64,
@@ -82,6 +106,9 @@ pub struct Tenant {
     pub slice_capability: u32,
     pub slice_us: u32,
     pub channel_groups: u32,
+    pub space_capability: u32,
+    pub space_permille: u32,
+    pub confined: u64,
 }
 
 impl TenantPage {
@@ -118,6 +145,7 @@ impl TenantPage {
             bursts: word(&self.bursts),
             burst_ns_total: word(&self.burst_ns_total),
             last_burst_ns: word(&self.last_burst_ns),
+            burst_wait_ns_total: word(&self.burst_wait_ns_total),
             used_bytes: word(&self.used_bytes),
             peak_bytes: word(&self.peak_bytes),
             refused: word(&self.refused),
@@ -125,6 +153,9 @@ impl TenantPage {
             slice_capability: self.slice_capability.load(Ordering::Relaxed),
             slice_us: self.slice_us.load(Ordering::Relaxed),
             channel_groups: self.channel_groups.load(Ordering::Relaxed),
+            space_capability: self.space_capability.load(Ordering::Relaxed),
+            space_permille: self.space_permille.load(Ordering::Relaxed).min(1000),
+            confined: word(&self.confined),
         })
     }
 }
@@ -148,6 +179,8 @@ pub struct Control {
     pub memory_limit: u64,
     pub memory_total: u64,
     pub slice_us: u32,
+    pub space_permille: u32,
+    pub filling: Filling,
     pub request_permille: u32,
     pub limit_permille: u32,
     pub revision: u32,
@@ -170,6 +203,8 @@ impl Control {
         memory_limit: NO_LIMIT,
         memory_total: 0,
         slice_us: 0,
+        space_permille: 0,
+        filling: Filling::Gaps,
         request_permille: 0,
         limit_permille: 1000,
         revision: 0,
@@ -201,6 +236,8 @@ impl ControlPage {
             memory_limit: word(&self.memory_limit),
             memory_total: word(&self.memory_total),
             slice_us: self.slice_us.load(Ordering::Relaxed),
+            space_permille: self.space_permille.load(Ordering::Relaxed).min(1000),
+            filling: Filling::from_word(self.filling.load(Ordering::Relaxed)),
             request_permille: self.request_permille.load(Ordering::Relaxed).min(1000),
             limit_permille: self.limit_permille.load(Ordering::Relaxed).min(1000),
             revision: self.revision.load(Ordering::Relaxed),

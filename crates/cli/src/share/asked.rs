@@ -1,8 +1,9 @@
 //! Shares as they are typed.
 
 use clap::Args;
+use policy::Span;
 use policy::sharing::Class;
-use rpc::{Bytes, Percent, ShareAsked};
+use rpc::{Bytes, Percent, ShareAsked, Way};
 
 /// What a program may have of a GPU.
 #[derive(Debug, Args)]
@@ -23,11 +24,17 @@ pub(crate) struct ShareArguments {
     /// The GPU memory that it may use, such as 20GiB
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
+    /// The part of the SMs that its kernels may use while others run beside it, such as 75%
+    #[arg(long, value_name = "SHARE")]
+    sms: Option<Percent>,
+    /// How long a burst of its work may take, such as 20ms, if it is a latency program [default: as long as alone]
+    #[arg(long, value_name = "TIME")]
+    slo: Option<Span>,
 }
 
 impl ShareArguments {
-    pub(crate) fn asked(&self, gpu: Option<String>) -> ShareAsked {
-        let ShareArguments { class, priority, request, limit, memory } = *self;
-        ShareAsked { class, priority, request, limit, memory, gpu }
+    pub(crate) fn asked(&self, gpu: Option<String>, way: Option<Way>) -> ShareAsked {
+        let ShareArguments { class, priority, request, limit, memory, sms, slo } = *self;
+        ShareAsked { class, priority, request, limit, memory, sms, slo, way, gpu }
     }
 }

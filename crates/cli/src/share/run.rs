@@ -27,6 +27,10 @@ pub(crate) struct Arguments {
     /// The GPU to run on: its number, or its UUID or the beginning of it
     #[arg(long, value_name = "N|UUID")]
     gpu: Option<String>,
+    /// Share the GPU's hardware in `time`, in turns, or in `space`, side by side under MPS; `auto` is what the daemon
+    /// finds best
+    #[arg(id = "way", long = "share", value_name = "WAY")]
+    share_in: Option<rpc::Way>,
     /// What `weft set` and `weft top` call it [default: the program's name]
     #[arg(long)]
     name: Option<String>,
@@ -45,7 +49,7 @@ Examples:
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let name = arguments.program.first().context("run nothing: name a program")?;
     let file = program::find(name, std::env::var_os("PATH"))?;
-    let asked = arguments.share.asked(arguments.gpu.clone());
+    let asked = arguments.share.asked(arguments.gpu.clone(), arguments.share_in);
     // What makes no sense anywhere is said before anything is started.
     rpc::Share::try_from(asked.clone()).map_err(|problem| Misuse(format!("share a GPU: {problem}")))?;
     let library = library::find()?;

@@ -14,9 +14,14 @@ use rpc::ShareAsked;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// What `weft top` calls it
-    name: String,
+    #[arg(required_unless_present = "sharing")]
+    name: Option<String>,
     #[command(flatten)]
     share: ShareArguments,
+    /// Let best-effort programs in by another rule, on all GPUs of this machine: weft, or, to compare with, unmanaged,
+    /// slices=400us, gate, fikit, orion, tgs
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["name", "ShareArguments"])]
+    sharing: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -26,24 +31,38 @@ const EXAMPLES: &str = "\
 Examples:
   weft set trainer --limit 40%
   weft set trainer --memory 30GiB --priority 2
-  weft set trainer --class best-effort";
+  weft set trainer --class best-effort
+  weft set trainer --sms 75%
+  weft set --sharing gate";
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
-    let share = arguments.share.asked(None);
+    let Some(name) = &arguments.name else { return set_rule(&arguments) };
+    let share = arguments.share.asked(None, None);
     if share == ShareAsked::default() {
         return Err(Misuse("change nothing: say what is to be different, such as --limit 40%".into()).into());
     }
     let client = daemon::reach()?;
-    match client.ask(&Question::Set(Change { name: arguments.name.clone(), share }))? {
+    match client.ask(&Question::Set(Change { name: name.clone(), share }))? {
         Answer::Set(share) if arguments.json => print_json(&share),
         Answer::Set(share) => {
             let class = rpc::share::class_name(share.class);
             let memory = share.memory.map_or("all memory".to_owned(), |bytes| format!("{bytes} of memory"));
-            let (name, priority) = (&arguments.name, share.priority);
-            let (request, limit) = (share.request, share.limit);
+            let (request, limit, priority) = (share.request, share.limit, share.priority);
             print(&format!("{name}: {class}, priority {priority}, {request} guaranteed, at most {limit}, {memory}\n"))
         }
-        Answer::Error(error) => Err(Misuse(format!("change {}: {error}", arguments.name)).into()),
-        _ => bail!("change {}: the daemon answered something else", arguments.name),
+        Answer::Error(error) => Err(Misuse(format!("change {name}: {error}")).into()),
+        _ => bail!("change {name}: the daemon answered something else"),
+    }
+}
+
+fn set_rule(arguments: &Arguments) -> Result<()> {
+    let rule = arguments.sharing.clone().unwrap_or_default();
+    // What is no rule anywhere is said without asking anybody.
+    rule.parse::<policy::sharing::Manner>().map_err(|problem| Misuse(format!("change the rule: {problem}")))?;
+    match daemon::reach()?.ask(&Question::Sharing(rule))? {
+        Answer::Sharing(rule) if arguments.json => print_json(&serde_json::json!({ "sharing": rule })),
+        Answer::Sharing(rule) => print(&format!("best-effort programs are let in by: {rule}\n")),
+        Answer::Error(error) => Err(Misuse(format!("change the rule: {error}")).into()),
+        _ => bail!("change the rule: the daemon answered something else"),
     }
 }

@@ -8,8 +8,9 @@
 
 use super::ledger::Tenant;
 use super::slot::Seen;
-use policy::sharing::{Action, Gate, TenantView};
+use policy::sharing::{Action, Filling, Gate, TenantView, WHOLE};
 use policy::{Span, TenantId};
+use rpc::Way;
 use std::collections::VecDeque;
 
 /// The most GPU time that is believed to have been launched between two looks.
@@ -34,8 +35,9 @@ pub(super) struct Account {
     /// GPU time charged since a burst last ended, and whether anybody else had work meanwhile.
     burst_work_ns: u64,
     burst_alone: bool,
-    /// How long bursts take alone, in thousandths of their GPU time; 0 while that is not known.
-    alone_permille: u64,
+    /// How long bursts wait for the GPU alone, after their last launch, in thousandths of their GPU time; `None` while
+    /// that is not known.
+    alone_wait_permille: Option<u64>,
     marks: VecDeque<Mark>,
     /// Of this look.
     pub(super) processes: u32,
@@ -43,11 +45,15 @@ pub(super) struct Account {
     pub(super) used_bytes: u64,
     pub(super) hooks: [u64; 4],
     pub(super) channel_groups: u32,
+    pub(super) confined: u64,
     look: Look,
     /// What the policy said.
     pub(super) allowed: Span,
     pub(super) held: bool,
     pub(super) depth: Span,
+    pub(super) filling: Filling,
+    pub(super) slice: Option<Span>,
+    pub(super) space: u32,
     pub(super) memory_limit: u64,
 }
 
@@ -57,6 +63,8 @@ struct Look {
     wanted_ns: u64,
     bursts: u64,
     burst_ns: u64,
+    burst_wait_ns: u64,
+    slices: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,24 +95,28 @@ impl Account {
             burst_alone_ns: 0,
             burst_work_ns: 0,
             burst_alone: true,
-            alone_permille: 0,
+            alone_wait_permille: None,
             marks: VecDeque::with_capacity(MARKS),
             processes: 0,
             active: 0,
             used_bytes: 0,
             hooks: [0; 4],
             channel_groups: 0,
+            confined: 0,
             look: Look::default(),
             allowed: Span::MAX,
             held: false,
             depth: Span::MAX,
+            filling: Filling::default(),
+            slice: None,
+            space: WHOLE,
             memory_limit: u64::MAX,
         }
     }
 
     /// A look begins.
     pub(super) fn begin(&mut self) {
-        (self.processes, self.active, self.used_bytes, self.channel_groups) = (0, 0, 0, 0);
+        (self.processes, self.active, self.used_bytes, self.channel_groups, self.confined) = (0, 0, 0, 0, 0);
         self.look = Look::default();
     }
 
@@ -130,10 +142,15 @@ impl Account {
         self.look.bursts = self.look.bursts.saturating_add(bursts);
         let burst_ns = grew(page.burst_ns_total, &mut seen.burst_ns_total).min(CHARGE_MOST_NS);
         self.look.burst_ns = self.look.burst_ns.saturating_add(burst_ns);
+        let wait_ns = grew(page.burst_wait_ns_total, &mut seen.burst_wait_ns_total).min(CHARGE_MOST_NS);
+        self.look.burst_wait_ns = self.look.burst_wait_ns.saturating_add(wait_ns);
+        // Not refused so far.
+        self.look.slices |= page.channel_groups > 0 && page.slice_capability <= 1;
         self.burst_work_ns = self.burst_work_ns.saturating_add(charged).min(CHARGE_MOST_NS);
         seen.used_bytes = page.used_bytes.min(memory);
         self.used_bytes = self.used_bytes.saturating_add(seen.used_bytes);
         self.channel_groups = self.channel_groups.saturating_add(page.channel_groups.min(1 << 16));
+        self.confined = self.confined.saturating_add(page.confined);
         for (all, its) in self.hooks.iter_mut().zip(page.hooks) {
             *all |= its;
         }
@@ -175,20 +192,25 @@ impl Account {
         }
     }
 
-    /// Bursts ended: how long they took, and how long they would have taken alone. Bursts are of all sizes, so what is
-    /// learned is how long they take for the GPU time in them.
+    /// Bursts ended: how long they took, and how long they would have taken alone.
+    ///
+    /// What others do to a burst shows after its last launch: its host need not wait before that, and waits longer then.
+    /// So alone it would have taken as long less what it waited more than alone. Comparing whole bursts would take a
+    /// host that is slower today for a neighbour on the GPU. Bursts are of all sizes, so what is learned is the waiting
+    /// for the GPU time in them.
     fn end_bursts(&mut self) {
         let (work_ns, took_ns, count) = (self.burst_work_ns, self.look.burst_ns, self.look.bursts);
+        let wait_ns = self.look.burst_wait_ns;
         if self.burst_alone && work_ns > 0 {
-            let permille = took_ns.saturating_mul(1_000) / work_ns;
-            self.alone_permille = match self.alone_permille {
-                0 => permille,
-                known => known - known / 8 + permille / 8,
-            };
+            let permille = wait_ns.saturating_mul(1_000) / work_ns;
+            let next = self.alone_wait_permille.map_or(permille, |known| known - known / 8 + permille / 8);
+            self.alone_wait_permille = Some(next);
         }
         self.burst_ns = took_ns / count;
-        self.burst_alone_ns =
-            (u128::from(work_ns) * u128::from(self.alone_permille) / 1_000 / u128::from(count)) as u64;
+        self.burst_alone_ns = self.alone_wait_permille.map_or(0, |permille| {
+            let alone = (u128::from(work_ns) * u128::from(permille) / 1_000).min(u128::from(u64::MAX)) as u64;
+            (took_ns - wait_ns.saturating_sub(alone).min(took_ns)).max(1) / count
+        });
         (self.burst_work_ns, self.burst_alone) = (0, true);
     }
 
@@ -209,6 +231,9 @@ impl Account {
             burst: Span::from_nanos(self.burst_ns),
             burst_alone: Span::from_nanos(self.burst_alone_ns),
             bursts: self.bursts,
+            objective: tenant.share.slo,
+            space: tenant.share.way == Way::Space,
+            slices: self.look.slices && tenant.share.way != Way::Space,
             memory_limit: tenant.share.memory.map(|bytes| bytes.0),
             memory_used: self.used_bytes,
             ..TenantView::new(TenantId(number))
@@ -221,6 +246,9 @@ impl Account {
             Action::SetAllowance { allowed, .. } => self.allowed = allowed,
             Action::SetGate { gate, .. } => self.held = gate == Gate::Held,
             Action::SetDepth { depth, .. } => self.depth = depth,
+            Action::SetYield { filling, .. } => self.filling = filling,
+            Action::SetSlice { slice, .. } => self.slice = slice,
+            Action::SetSpace { permille, .. } => self.space = permille,
             Action::SetMemoryLimit { bytes, .. } => self.memory_limit = bytes,
             // Programs of users are not ended by this daemon: who asked for too little memory is told so.
             Action::Evict { .. } => {}

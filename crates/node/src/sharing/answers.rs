@@ -3,10 +3,11 @@
 use super::daemon::Running;
 use super::gpus::Gpu;
 use super::ledger::{Tenant, Token};
+use super::mps::Mps;
 use super::pidfd::Watched;
-use super::wire::{Answer, Change, Question, Register, Registered, Status, StatusAsked, TenantStatus};
-use policy::sharing::WHOLE;
-use rpc::{Bytes, Share};
+use super::wire::{Answer, Change, Question, Register, Registered, Space, Status, StatusAsked, TenantStatus};
+use policy::sharing::{Class, Manner, WHOLE};
+use rpc::{Bytes, Share, Way};
 use shm::{MAX_MESSAGE, Name, now_ns};
 
 /// What is left of a packet for GPUs in one answer: the rest is for tenants that use none.
@@ -19,6 +20,7 @@ pub(super) fn answer(daemon: &mut Running, token: Token, text: &str) -> Answer {
     let answered = match serde_json::from_str(text) {
         Ok(Question::Register(register)) => daemon.register(token, register).map(Answer::Registered),
         Ok(Question::Set(change)) => daemon.set(token, change).map(Answer::Set),
+        Ok(Question::Sharing(rule)) => daemon.set_rule(token, &rule).map(Answer::Sharing),
         Ok(Question::Status(asked)) => Ok(Answer::Status(daemon.status(&asked))),
         Err(error) => Err(format!("the question makes no sense: {error}")),
     };
@@ -65,7 +67,9 @@ impl Running {
         }
         let uuid = gpu.map(|gpu| gpu.uuid.to_string());
         // A number may mean another GPU tomorrow.
-        let share = Share { gpu: uuid.clone(), ..share };
+        let space = self.space(&share, peer.uid)?;
+        let way = if space.is_some() { Way::Space } else { Way::Time };
+        let share = Share { gpu: uuid.clone(), way, ..share };
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
         let number = self.ledger.add(Tenant { leader, ..Tenant::new(name.clone(), peer.uid, share) })?;
         if let Some(tenant) = self.ledger.get_mut(number) {
@@ -76,7 +80,49 @@ impl Running {
         }
         self.write_now = true;
         tracing::info!(tenant = name, user = peer.uid, pid = peer.pid, "registered");
-        Ok(Registered { name, gpu: uuid })
+        Ok(Registered { name, gpu: uuid, space })
+    }
+
+    /// Whether a program shares in space, and where; an error where it must and cannot.
+    ///
+    /// Latency and best-effort programs do where they can: side by side, with best-effort work confined to a part of the
+    /// SMs, both lose least. Standard ones have shares of time. The server serves one user at a time.
+    fn space(&self, share: &Share, user: u32) -> Result<Option<Space>, String> {
+        let suits = share.class != Class::Standard;
+        if share.way == Way::Time || share.way == Way::Auto && !suits {
+            return Ok(None);
+        }
+        let others = self.ledger.iter().filter(|(_, tenant)| tenant.share.way == Way::Space);
+        let strangers = others.map(|(_, tenant)| tenant.user).any(|other| other != user);
+        let ready = match self.mps.as_ref().map(Mps::ready) {
+            Some(Ok(_)) if strangers => Err("programs of another user share in space".into()),
+            Some(Ok(folders)) => Ok(folders),
+            Some(Err(problem)) => Err(problem),
+            None => Err("this daemon has no MPS server".into()),
+        };
+        match ready {
+            Ok(folders) => {
+                let [pipe, log] = [&folders.pipe, &folders.log].map(|path| path.display().to_string());
+                Ok(Some(Space { pipe, log, last: share.class == Class::BestEffort }))
+            }
+            Err(problem) if share.way == Way::Space => Err(format!("it cannot share in space: {problem}")),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn set_rule(&mut self, token: Token, rule: &str) -> Result<String, String> {
+        let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
+        if user != 0 && user != rustix::process::getuid().as_raw() {
+            return Err("only whom the daemon belongs to, and root, may change its rule".into());
+        }
+        let manner: Manner = rule.parse()?;
+        for board in &mut self.boards {
+            board.set_manner(manner);
+        }
+        self.manner = manner;
+        tracing::info!(%manner, user, "best-effort programs are let in by another rule");
+        self.tick_now = true;
+        Ok(manner.to_string())
     }
 
     fn set(&mut self, token: Token, change: Change) -> Result<Share, String> {
@@ -84,6 +130,9 @@ impl Running {
         let number = self.ledger.named_for(&change.name, user)?;
         if change.share.gpu.is_some() {
             return Err("a program that runs cannot be moved to another GPU".into());
+        }
+        if change.share.way.is_some() {
+            return Err("whether a program shares in time or in space is decided when it starts".into());
         }
         let tenant = self.ledger.get(number).ok_or("it is gone")?;
         let share = tenant.share.with(&change.share)?;
@@ -138,6 +187,8 @@ impl Running {
             pid: std::process::id(),
             driver: self.config.gpus.driver.clone(),
             problem: self.config.gpus.problem.clone(),
+            no_space: self.mps.as_ref().and_then(|mps| mps.ready().err()),
+            sharing: self.manner.to_string(),
             ..Status::default()
         };
         let mut bytes = 0;

@@ -10,7 +10,7 @@ use super::ledger::{Ledger, Token};
 use super::pidfd::Watched;
 use super::slot::{Occupant, Seen, Slot};
 use super::wire::{GpuStatus, TenantStatus};
-use policy::sharing::{Action, Class, GpuView, Sharing};
+use policy::sharing::{Action, Class, Filling, GpuView, Manner, Sharing, WHOLE};
 use policy::{TenantId, Time};
 use shm::{ControlPage, SLOTS};
 use std::collections::{BTreeMap, VecDeque};
@@ -63,6 +63,11 @@ impl Board {
             actions: Vec::new(),
             ticked_ns: 0,
         }
+    }
+
+    /// Best-effort programs are let in by this rule from now on.
+    pub(super) fn set_manner(&mut self, manner: Manner) {
+        self.sharing.set_manner(manner);
     }
 
     /// Whether any process is here.
@@ -187,6 +192,16 @@ impl Board {
                 held: account.held,
                 memory_limit: share.memory.map_or(shm::NO_LIMIT, |bytes| bytes.0.min(account.memory_limit)),
                 memory_total: share.memory.map_or(0, |bytes| bytes.0),
+                slice_us: account.slice.map_or(0, |slice| (slice.nanos() / 1_000) as u32),
+                filling: match account.filling {
+                    Filling::Anything => shm::Filling::Anything,
+                    Filling::Gaps => shm::Filling::Gaps,
+                    Filling::Short => shm::Filling::Short,
+                },
+                space: match share.sms.permille().min(account.space) {
+                    WHOLE => 0,
+                    some => some,
+                },
                 request: share.request.permille(),
                 limit: share.limit.permille(),
             };
@@ -218,6 +233,10 @@ impl Board {
                 launches: account.launches,
                 hooks: account.hooks,
                 channel_groups: account.channel_groups,
+                slice_us: account.slice.map_or(0, |slice| (slice.nanos() / 1_000) as u32),
+                space_permille: account.space,
+                confined: account.confined,
+                note: self.note(*number, account, ledger),
             })
         });
         GpuStatus {
@@ -227,6 +246,20 @@ impl Board {
             memory_bytes: self.gpu.memory_bytes,
             tenants: tenants.collect(),
         }
+    }
+
+    /// What is done about a tenant at the moment, and why, in a few words.
+    fn note(&self, number: u32, account: &Account, ledger: &Ledger) -> String {
+        let best_effort = ledger.get(number).is_some_and(|tenant| tenant.share.class == Class::BestEffort);
+        let Some((beside, ratio)) = self.sharing.worst().filter(|_| best_effort) else { return String::new() };
+        let name = ledger.get(beside.0).map_or("a latency program", |tenant| &tenant.name);
+        let what = match (account.held, account.space, account.slice) {
+            (true, ..) => "held to see it alone".to_owned(),
+            (_, space, _) if space < WHOLE => format!("on {}% of the SMs", space / 10),
+            (.., Some(slice)) => format!("in slices of {slice}"),
+            _ => "through the gate".to_owned(),
+        };
+        format!("{what}: {name} takes {}.{:02} of what it may", ratio / 1_000, ratio % 1_000 / 10)
     }
 
     /// Whether a tenant has a process here.
@@ -251,6 +284,9 @@ struct Told {
     held: bool,
     memory_limit: u64,
     memory_total: u64,
+    slice_us: u32,
+    filling: shm::Filling,
+    space: u32,
     request: u32,
     limit: u32,
 }
@@ -274,11 +310,15 @@ impl Told {
         half(&page.priority, self.priority);
         half(&page.request_permille, self.request);
         half(&page.limit_permille, self.limit);
+        half(&page.space_permille, self.space);
+        half(&page.filling, self.filling as u32);
+        let slice = page.slice_us.swap(self.slice_us, Ordering::Relaxed);
         let above = word(&page.above, self.above);
         word(&page.siblings, self.siblings);
         word(&page.depth_ns, self.depth_ns);
         let total = word(&page.memory_total, self.memory_total);
-        if word(&page.memory_limit, self.memory_limit) != self.memory_limit || total != self.memory_total {
+        let limit = word(&page.memory_limit, self.memory_limit);
+        if limit != self.memory_limit || total != self.memory_total || slice != self.slice_us {
             page.revision.fetch_add(1, Ordering::Release);
         }
         let allowed = word(&page.allowed_ns, self.allowed_ns);
@@ -303,6 +343,9 @@ fn tenant_of(action: Action) -> TenantId {
         Action::SetAllowance { tenant, .. }
         | Action::SetGate { tenant, .. }
         | Action::SetDepth { tenant, .. }
+        | Action::SetYield { tenant, .. }
+        | Action::SetSlice { tenant, .. }
+        | Action::SetSpace { tenant, .. }
         | Action::SetMemoryLimit { tenant, .. }
         | Action::Evict { tenant } => tenant,
     }

@@ -4,11 +4,12 @@ use super::answers;
 use super::board::{Attaching, Board};
 use super::gpus::Gpus;
 use super::ledger::{Ledger, Tenant, Token};
+use super::mps::Mps;
 use super::pidfd::Watched;
 use super::place::Place;
 use super::store::Store;
 use anyhow::{Context, Result};
-use policy::sharing::TICK;
+use policy::sharing::{Manner, TICK};
 use rpc::Share;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -118,6 +119,9 @@ pub(super) struct Running {
     last_token: Token,
     pub(super) ledger: Ledger,
     pub(super) boards: Vec<Board>,
+    pub(super) manner: Manner,
+    /// Where there are GPUs.
+    pub(super) mps: Option<Mps>,
     store: Store,
     /// Something happened that everybody is to know at once, not at the next tick.
     pub(super) tick_now: bool,
@@ -145,6 +149,9 @@ impl Running {
         let store = Store::new(&config.place.tenants());
         let ledger = store.read(now);
         let boards = config.gpus.gpus.iter().cloned().map(Board::new).collect();
+        let mps = (!config.gpus.gpus.is_empty()).then(|| Mps::start(&config.place.mps(), Mps::program()));
+        // Programs that come first are to find it.
+        mps.iter().for_each(Mps::settle);
         Running {
             config,
             listener,
@@ -154,6 +161,8 @@ impl Running {
             last_token: 0,
             ledger,
             boards,
+            manner: Manner::default(),
+            mps,
             store,
             tick_now: false,
             write_now: false,
@@ -174,6 +183,9 @@ impl Running {
         let _ = std::fs::remove_file(path);
         if self.ledger.is_empty() {
             let _ = std::fs::remove_file(self.config.place.tenants());
+        }
+        if let Some(mps) = self.mps.take() {
+            mps.stop(self.ledger.is_empty());
         }
         drop(self.listener);
         drop(self.lock);

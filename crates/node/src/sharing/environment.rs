@@ -20,6 +20,11 @@ pub fn environment(
     ];
     // By UUID: CUDA and NVML number GPUs differently.
     variables.extend(tenant.gpu.as_ref().map(|gpu| ("CUDA_VISIBLE_DEVICES", gpu.into())));
+    if let Some(space) = &tenant.space {
+        variables.push(("CUDA_MPS_PIPE_DIRECTORY", space.pipe.clone().into()));
+        variables.push(("CUDA_MPS_LOG_DIRECTORY", space.log.clone().into()));
+        variables.push(("CUDA_MPS_CLIENT_PRIORITY", if space.last { "1" } else { "0" }.into()));
+    }
     variables
 }
 
@@ -36,6 +41,7 @@ fn with_library(library: &Path, before: OsString) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::Space;
     use super::*;
 
     #[test]
@@ -48,9 +54,12 @@ mod tests {
 
     #[test]
     fn a_gpu_is_named_for_good() {
-        let tenant = Registered { name: "train".into(), gpu: Some("GPU-01".into()) };
+        let space = Space { pipe: "/p".into(), log: "/l".into(), last: true };
+        let tenant = Registered { name: "train".into(), gpu: Some("GPU-01".into()), space: Some(space) };
         let variables = environment(&Place::at("/run/x.sock"), &tenant, Path::new("/l.so"), None);
         assert!(variables.contains(&("CUDA_VISIBLE_DEVICES", "GPU-01".into())));
         assert!(variables.contains(&("WEFT_TENANT", "train".into())));
+        assert!(variables.contains(&("CUDA_MPS_PIPE_DIRECTORY", "/p".into())));
+        assert!(variables.contains(&("CUDA_MPS_CLIENT_PRIORITY", "1".into())));
     }
 }

@@ -16,6 +16,7 @@ mod wire;
 mod daemon;
 mod answers;
 mod ledger;
+mod mps;
 mod board;
 mod account;
 mod slot;
@@ -33,4 +34,4 @@ pub use gpus::{Gpu, Gpus, Uuid};
 pub use place::Place;
 /// Of the pages and messages between library and daemon: those of different versions refuse each other.
 pub use shm::VERSION as PROTOCOL_VERSION;
-pub use wire::{Answer, Change, GpuStatus, Question, Register, Registered, Status, StatusAsked, TenantStatus};
+pub use wire::{Answer, Change, GpuStatus, Question, Register, Registered, Space, Status, StatusAsked, TenantStatus};

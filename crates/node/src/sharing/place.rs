@@ -39,6 +39,11 @@ impl Place {
         self.socket.with_extension("log")
     }
 
+    /// The folder of the MPS server.
+    pub(super) fn mps(&self) -> PathBuf {
+        self.socket.with_extension("mps")
+    }
+
     /// Who there is, for the next daemon.
     pub(super) fn tenants(&self) -> PathBuf {
         self.socket.with_extension("json")

@@ -43,6 +43,7 @@ pub(super) struct Seen {
     pub(super) waited_ns: u64,
     pub(super) bursts: u64,
     pub(super) burst_ns_total: u64,
+    pub(super) burst_wait_ns_total: u64,
     pub(super) refused: u64,
     pub(super) used_bytes: u64,
     /// Whether a launch is held at the moment.

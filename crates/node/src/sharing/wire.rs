@@ -11,6 +11,8 @@ pub enum Question {
     Register(Register),
     /// A tenant's share changes.
     Set(Change),
+    /// Best-effort programs are let in by another rule, on all GPUs.
+    Sharing(String),
     /// How is everybody?
     Status(StatusAsked),
 }
@@ -58,6 +60,8 @@ pub enum Answer {
     Registered(Registered),
     /// The share is this.
     Set(Share),
+    /// The rule is this.
+    Sharing(String),
     /// How everybody is.
     Status(Status),
     /// No, and why. The connection stays.
@@ -71,6 +75,20 @@ pub struct Registered {
     pub name: String,
     /// The UUID of the GPU it asked for, where it asked for one.
     pub gpu: Option<String>,
+    /// The MPS server that its programs are to use, where they share in space.
+    #[serde(default)]
+    pub space: Option<Space>,
+}
+
+/// Where programs that share in space find each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Space {
+    /// `CUDA_MPS_PIPE_DIRECTORY`.
+    pub pipe: String,
+    /// `CUDA_MPS_LOG_DIRECTORY`.
+    pub log: String,
+    /// Whether its kernels come after those of others.
+    pub last: bool,
 }
 
 /// How everybody is.
@@ -82,6 +100,12 @@ pub struct Status {
     pub driver: Option<String>,
     /// Why there are no GPUs, or not all.
     pub problem: Option<String>,
+    /// Why programs cannot share in space, where they cannot.
+    #[serde(default)]
+    pub no_space: Option<String>,
+    /// By which rule best-effort programs are let in.
+    #[serde(default)]
+    pub sharing: String,
     /// By number.
     pub gpus: Vec<GpuStatus>,
     /// Tenants that use no GPU at the moment.
@@ -136,4 +160,16 @@ pub struct TenantStatus {
     pub hooks: [u64; 4],
     /// Channel groups whose time slices can be set.
     pub channel_groups: u32,
+    /// The time slice that was set, in microseconds; 0 for the driver's own.
+    #[serde(default)]
+    pub slice_us: u32,
+    /// SMs that its long kernels are confined to, in thousandths.
+    #[serde(default)]
+    pub space_permille: u32,
+    /// Kernels that were confined so far.
+    #[serde(default)]
+    pub confined: u64,
+    /// What is done about it at the moment, and why.
+    #[serde(default)]
+    pub note: String,
 }

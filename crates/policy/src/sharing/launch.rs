@@ -14,7 +14,7 @@
 //! one kernel where that is longer.
 
 use super::view::rank;
-use super::{Class, Gate};
+use super::{Class, Filling, Gate};
 use crate::{Span, Time};
 
 /// Longer than this without a word of it, and the daemon is dead.
@@ -41,6 +41,8 @@ pub struct Control {
     pub allowed: Span,
     /// Bound on outstanding GPU time.
     pub depth: Span,
+    /// What may be launched in the middle of somebody's burst.
+    pub filling: Filling,
 }
 
 /// What this tenant knows of itself.
@@ -96,6 +98,9 @@ pub fn may_launch(now: Time, own: Own, control: &Control, others: &[Neighbour], 
     // A kernel longer than the depth may run, alone.
     if own.outstanding > Span::ZERO && own.outstanding + predicted > depth {
         return wait(now + (own.outstanding + predicted - depth));
+    }
+    if control.filling == Filling::Anything || control.filling == Filling::Short && predicted <= depth {
+        return Verdict::Go;
     }
     let mine = rank(control.class, control.priority);
     let ahead = others.iter().filter(|other| alive && rank(other.class, other.priority) < mine);

@@ -4,15 +4,15 @@
 //! share, class or limit that differs was changed. So whatever the driver learns, it says by calling [`Sharing::look`]
 //! with the view as it is, at the next tick or at once.
 //!
-//! 1. Every tenant has had an allowance, a memory limit and, when best-effort, a gate and a depth by the end of the
-//!    first look that it was in.
+//! 1. Every tenant has had an allowance and a memory limit and was told how it is held by the end of the first look
+//!    that it was in.
 //! 2. Apart from allowances, which grow, an action is only given when it changes something.
 //! 3. What one tenant's counters say moves another's allowance only through the division of shares; garbage in them
 //!    is worth no more than wanting everything.
 
 use super::allowance::Allowance;
-use super::depth::Depth;
-use super::{Action, Claim, Class, Gate, GpuView, TenantView, WHOLE, divide};
+use super::manner::{Hold, Rule};
+use super::{Action, Claim, Class, GpuView, Manner, TenantView, WHOLE, divide};
 use crate::{Span, TenantId, Time};
 use std::collections::BTreeMap;
 
@@ -36,8 +36,7 @@ struct Tenant {
     allowance: Allowance,
     rate: u32,
     allowed: Option<Span>,
-    gate: Option<Gate>,
-    depth: Option<Span>,
+    hold: Option<Hold>,
     memory: Option<u64>,
 }
 
@@ -45,7 +44,7 @@ struct Tenant {
 #[derive(Clone, Debug)]
 pub struct Sharing {
     tenants: BTreeMap<TenantId, Tenant>,
-    depth: Depth,
+    rule: Rule,
     /// What tenants can use in all, in thousandths: switching between them costs some.
     capacity: u32,
     patience: u32,
@@ -55,18 +54,33 @@ pub struct Sharing {
 
 impl Default for Sharing {
     fn default() -> Sharing {
+        Sharing::new(Manner::default())
+    }
+}
+
+impl Sharing {
+    /// Nobody is here yet.
+    pub fn new(manner: Manner) -> Sharing {
         Sharing {
             tenants: BTreeMap::new(),
-            depth: Depth::new(),
+            rule: Rule::new(manner),
             capacity: WHOLE,
             patience: PATIENCE,
             looked: Time::ZERO,
             evicted: None,
         }
     }
-}
 
-impl Sharing {
+    /// Best-effort tenants are let in by this rule from now on.
+    pub fn set_manner(&mut self, manner: Manner) {
+        self.rule = Rule::new(manner);
+    }
+
+    /// The latency tenant that suffers most at present, and how long its bursts take, in thousandths of what they may.
+    pub fn worst(&self) -> Option<(TenantId, u64)> {
+        self.rule.worst()
+    }
+
     /// Looks at everybody and says what to do.
     pub fn look(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
         let passed = now - self.looked;
@@ -78,8 +92,9 @@ impl Sharing {
                 .and_modify(|known| known.allowance.read(now, tenant.charged, tenant.wanted))
                 .or_insert_with(|| Tenant::new(now, tenant));
         }
+        self.rule.look(now, view);
         self.share(passed, view, out);
-        self.gates(view, out);
+        self.holds(view, out);
         self.memory(now, view, out);
     }
 
@@ -106,7 +121,7 @@ impl Sharing {
         for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             // The guarantee stands whether or not it was wanted lately.
-            known.rate = rate.max(claim.request);
+            known.rate = rate.max(claim.request).min(rule_rate(&self.rule, tenant, view));
             let alone = view.tenants.len() == 1 && claim.limit == WHOLE;
             let allowed = known.allowance.grant(passed, if alone { WHOLE } else { known.rate }, claim.limit);
             if known.allowed != Some(allowed) {
@@ -137,19 +152,25 @@ impl Sharing {
         }
     }
 
-    fn gates(&mut self, view: &GpuView, out: &mut Vec<Action>) {
-        self.depth.look(view.tenants.iter().filter(|tenant| tenant.class == Class::Latency));
+    fn holds(&mut self, view: &GpuView, out: &mut Vec<Action>) {
         for tenant in &view.tenants {
             let best_effort = tenant.class == Class::BestEffort;
-            let gate = if best_effort { self.depth.gate() } else { Gate::Open };
-            let depth = if best_effort { self.depth.depth() } else { Span::MAX };
+            let hold = if best_effort { self.rule.hold(tenant, view) } else { Hold::NOT };
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
-            if known.gate.replace(gate) != Some(gate) {
-                out.push(Action::SetGate { tenant: tenant.id, gate });
-            }
-            if known.depth.replace(depth) != Some(depth) {
-                out.push(Action::SetDepth { tenant: tenant.id, depth });
-            }
+            let before = known.hold.replace(hold);
+            let tenant = tenant.id;
+            let mut say = |changed: bool, action: Action| {
+                if changed {
+                    out.push(action);
+                }
+            };
+            let (gate, depth, filling) = (hold.gate, hold.depth, hold.filling);
+            say(before.is_none_or(|before| before.gate != gate), Action::SetGate { tenant, gate });
+            say(before.is_none_or(|before| before.depth != depth), Action::SetDepth { tenant, depth });
+            say(before.is_none_or(|before| before.filling != filling), Action::SetYield { tenant, filling });
+            let (slice, permille) = (hold.slice, hold.space);
+            say(before.is_none_or(|before| before.slice != slice), Action::SetSlice { tenant, slice });
+            say(before.is_none_or(|before| before.space != permille), Action::SetSpace { tenant, permille });
         }
     }
 
@@ -181,6 +202,11 @@ impl Sharing {
 impl Tenant {
     fn new(now: Time, tenant: &TenantView) -> Tenant {
         let allowance = Allowance::new(now, tenant.charged, tenant.wanted);
-        Tenant { allowance, rate: 0, allowed: None, gate: None, depth: None, memory: None }
+        Tenant { allowance, rate: 0, allowed: None, hold: None, memory: None }
     }
+}
+
+/// What the rule lets a tenant have at most, in thousandths.
+fn rule_rate(rule: &Rule, tenant: &TenantView, view: &GpuView) -> u32 {
+    if tenant.class == Class::BestEffort { rule.hold(tenant, view).rate } else { WHOLE }
 }

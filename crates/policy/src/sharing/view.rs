@@ -1,6 +1,6 @@
 //! What the slow plane sees of a GPU and what it can do: its inputs and powers, as plain data.
 
-use super::WHOLE;
+use super::{Filling, WHOLE};
 use crate::{Span, TenantId};
 
 /// What a tenant was promised. Ordered: the more important class is the lesser.
@@ -37,6 +37,12 @@ pub struct TenantView {
     pub burst_alone: Span,
     /// Bursts that it has finished.
     pub bursts: u64,
+    /// How long a burst may take, where it was said.
+    pub objective: Option<Span>,
+    /// It shares in space: its kernels run beside those of others that do.
+    pub space: bool,
+    /// Its time slices can be set.
+    pub slices: bool,
     /// Bytes it may allocate; `None`: as many as there are.
     pub memory_limit: Option<u64>,
     /// Bytes it has allocated.
@@ -59,6 +65,9 @@ impl TenantView {
             burst: Span::ZERO,
             burst_alone: Span::ZERO,
             bursts: 0,
+            objective: None,
+            space: false,
+            slices: false,
             memory_limit: None,
             memory_used: 0,
             memory_refused: false,
@@ -117,6 +126,27 @@ pub enum Action {
         tenant: TenantId,
         /// GPU time.
         depth: Span,
+    },
+    /// Say what a best-effort tenant may launch in the middle of somebody's burst.
+    SetYield {
+        /// Whose.
+        tenant: TenantId,
+        /// What.
+        filling: Filling,
+    },
+    /// Set the length of a tenant's time slices.
+    SetSlice {
+        /// Whose.
+        tenant: TenantId,
+        /// `None` for the driver's own.
+        slice: Option<Span>,
+    },
+    /// Confine a tenant's long kernels to a part of the SMs.
+    SetSpace {
+        /// Whose.
+        tenant: TenantId,
+        /// In thousandths.
+        permille: u32,
     },
     /// Bound what a tenant may allocate.
     SetMemoryLimit {

@@ -85,6 +85,7 @@ fn gone(context: usize) {
     }
     for gpu in gpu::in_use() {
         gpu.samples.forget();
+        gpu.space.forget();
     }
     forget_code();
 }

@@ -11,7 +11,7 @@ use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
-use crate::{attach, sample, slice};
+use crate::{attach, real, sample, slice, space};
 use shm::{Class, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// How often a measurement is looked at that is late.
 const LATE_LOOK_NS: u64 = 100_000;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: CuResult = 801;
 /// The kernel wakes sleepers up to this much late.
 const SLACK_NS: u64 = 60_000;
 
@@ -35,11 +37,12 @@ pub(crate) fn kernel<const PER_THREAD: bool>(
     bz: c_uint,
     shared: c_uint,
     stream: Stream,
-    _: Opaque,
-    _: Opaque,
+    parameters: Opaque,
+    extra: Opaque,
 ) -> CuResult {
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
-    pass::<false>(driver, key, real_stream::<PER_THREAD>(stream))
+    let on = |stream| real::cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
+    pass::<false, true>(driver, key, real_stream::<PER_THREAD>(stream), on)
 }
 
 #[inline(always)]
@@ -47,12 +50,13 @@ pub(crate) fn kernel_ex<const PER_THREAD: bool>(
     driver: &Driver<'_>,
     config: Out<LaunchConfig>,
     f: Function,
-    _: Opaque,
-    _: Opaque,
+    parameters: Opaque,
+    extra: Opaque,
 ) -> CuResult {
     let Some(config) = config.get() else { return driver.call() };
     let key = kernel_key(f.0, config.grid, config.block, config.shared);
-    pass::<false>(driver, key, real_stream::<PER_THREAD>(config.stream))
+    let on = |stream| real::cuLaunchKernelEx(&LaunchConfig { stream, ..config }, f, parameters, extra);
+    pass::<false, true>(driver, key, real_stream::<PER_THREAD>(config.stream), on)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -70,11 +74,11 @@ pub(crate) fn cooperative<const PER_THREAD: bool>(
     _: Opaque,
 ) -> CuResult {
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
-    pass::<false>(driver, key, real_stream::<PER_THREAD>(stream))
+    pass::<false, false>(driver, key, real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
 }
 
 pub(crate) fn graph<const PER_THREAD: bool>(driver: &Driver<'_>, graph: GraphExec, stream: Stream) -> CuResult {
-    pass::<true>(driver, graph_key(graph.0), real_stream::<PER_THREAD>(stream))
+    pass::<true, false>(driver, graph_key(graph.0), real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
 }
 
 /// Stream 0 by its other name, `CU_STREAM_PER_THREAD`, where it means that.
@@ -83,8 +87,17 @@ pub(crate) fn real_stream<const PER_THREAD: bool>(stream: Stream) -> Stream {
     if PER_THREAD && stream.0 == 0 { Stream(2) } else { stream }
 }
 
+/// For what needs all blocks at once, or was captured: it runs where the program put it.
+const NOWHERE_ELSE: fn(Stream) -> CuResult = |_| NOT_SUPPORTED;
+
+/// `on` launches the same on another stream, where it may be on another.
 #[inline(always)]
-fn pass<const GRAPH: bool>(driver: &Driver<'_>, key: u64, stream: Stream) -> CuResult {
+fn pass<const GRAPH: bool, const MOVABLE: bool>(
+    driver: &Driver<'_>,
+    key: u64,
+    stream: Stream,
+    on: impl Fn(Stream) -> CuResult,
+) -> CuResult {
     if capture::active() && capture::covers(stream) {
         return driver.call();
     }
@@ -94,6 +107,7 @@ fn pass<const GRAPH: bool>(driver: &Driver<'_>, key: u64, stream: Stream) -> CuR
     let number = IDENTITIES.find(key);
     let place = IDENTITIES.place(number);
     let mut measured = false;
+    let mut space = 0;
     if gpu.link.attached() {
         let control = window.control();
         let late = gate::daemon_is_late(control.word(|page| &page.heartbeat_ns), now);
@@ -110,6 +124,9 @@ fn pass<const GRAPH: bool>(driver: &Driver<'_>, key: u64, stream: Stream) -> CuR
             now = hold(gpu, window, now, place.duration_ns());
         }
         measured = !latency && place.due();
+        if MOVABLE && !latency && space::is_for(place.duration_ns()) {
+            space = control.half(|page| &page.space_permille);
+        }
         if class == Class::BestEffort && !measured {
             let depth = control.word(|page| &page.depth_ns);
             measured = gpu.samples.due(window.own().charged_ns.load(Relaxed), depth);
@@ -120,7 +137,11 @@ fn pass<const GRAPH: bool>(driver: &Driver<'_>, key: u64, stream: Stream) -> CuR
     let page = window.own();
     let idle = measured && page.busy_until_ns.load(Relaxed) <= now;
     let charged = gpu.clock.launch(page, &IDENTITIES, number, stream.0 as u64, now);
-    let result = if measured { sample::launch(gpu, number, stream, idle, || driver.call()) } else { driver.call() };
+    let call = || match space {
+        1..1000 if MOVABLE => driver.instead(|| space::launch(gpu, space, stream, &on)),
+        _ => driver.call(),
+    };
+    let result = if measured { sample::launch(gpu, number, stream, idle, call) } else { call() };
     if result != SUCCESS {
         page.charged_ns.fetch_sub(charged, Relaxed);
     } else if GRAPH {

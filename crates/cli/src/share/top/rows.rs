@@ -22,8 +22,21 @@ pub(crate) enum Order {
 
 /// A row of titles, and a row for each tenant on each GPU.
 pub(crate) fn rows(status: &Status, order: Order, filter: &str) -> Vec<Vec<String>> {
-    let titles =
-        ["tenant", "gpu", "class", "prio", "request", "limit", "given", "used", "memory", "of", "launch/s", "waiting"];
+    let titles = [
+        "tenant",
+        "gpu",
+        "class",
+        "prio",
+        "request",
+        "limit",
+        "given",
+        "used",
+        "memory",
+        "of",
+        "launch/s",
+        "waiting",
+        "held how, and why",
+    ];
     let mut rows = vec![row(titles)];
     for gpu in &status.gpus {
         let index = gpu.index.to_string();
@@ -70,6 +83,7 @@ fn describe(tenant: &TenantStatus, gpu: &str, memory_most: u64) -> Vec<String> {
         if memory_most == 0 { "-".to_owned() } else { gibibytes(memory_most) },
         tenant.launches_per_second.to_string(),
         percent(tenant.waiting_permille),
+        if tenant.note.is_empty() { "-".to_owned() } else { tenant.note.clone() },
     ]
 }
 

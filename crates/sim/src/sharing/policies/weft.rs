@@ -5,7 +5,7 @@
 //! Live, a best-effort tenant's outstanding time is its own clock's; here it is what the GPU has not done.
 
 use super::{Control, Room, Scenario, Time, Verdict};
-use policy::sharing::{self, Action, Gate, GpuView, Neighbour, Own, Sharing, TICK, TenantView};
+use policy::sharing::{self, Action, Filling, Gate, GpuView, Neighbour, Own, Sharing, TICK, TenantView};
 use policy::{Span, TenantId};
 
 /// One GPU's daemon, and the control pages that it writes.
@@ -26,6 +26,7 @@ impl Weft {
             gate: Gate::Open,
             allowed: Span::ZERO,
             depth: Span::ZERO,
+            filling: Filling::default(),
         };
         let pages = scenario.tenants.iter().map(page).collect();
         Weft { daemon: Sharing::default(), pages, actions: Vec::new(), neighbours: Vec::new() }
@@ -73,6 +74,9 @@ impl Control for Weft {
                 Action::SetAllowance { tenant, allowed } => self.pages[tenant.index()].allowed = allowed,
                 Action::SetGate { tenant, gate } => self.pages[tenant.index()].gate = gate,
                 Action::SetDepth { tenant, depth } => self.pages[tenant.index()].depth = depth,
+                Action::SetYield { tenant, filling } => self.pages[tenant.index()].filling = filling,
+                // Tenants of the simulated GPU are preempted and partitioned by nobody yet.
+                Action::SetSlice { .. } | Action::SetSpace { .. } => {}
                 Action::SetMemoryLimit { .. } | Action::Evict { .. } => {}
             }
         }

@@ -1,0 +1,313 @@
+//! The adjustment unit: how much best-effort tenants may disturb, held to what latency tenants can bear.
+//!
+//! A latency tenant's bursts are compared with what such a burst takes alone, which whoever measures it knows by its
+//! size, or with the tenant's own objective. What may disturb is a rung of a ladder: the part of the SMs where tenants
+//! share in space, the length of a best-effort slice where they share in time.
+//!
+//! 1. Down fast: a few bad bursts are enough, and very bad ones take more than one rung.
+//! 2. Up slowly: only after [`CALM`] of good bursts, and a rung that turned out bad is not tried again before a time that
+//!    doubles whenever it does, so that it settles instead of swinging.
+//! 3. Nothing is learned from bursts of which is not known how long they take alone. Where that stays unknown while
+//!    best-effort work runs, that work is held for [`MEASURE`] to find out, and now and then again, because programs
+//!    change.
+//! 4. A latency tenant that did nothing for [`IDLE`] is given up for the moment: everything is best-effort's until it
+//!    comes back.
+
+use super::TenantView;
+use crate::{Span, TenantId, Time};
+use std::collections::BTreeMap;
+
+/// Good bursts for this long, and one rung more is tried.
+const CALM: Span = Span::from_secs(2);
+/// A rung that was bad is not tried again for this long, at first and at most.
+const AGAIN_FIRST: Span = Span::from_secs(5);
+const AGAIN_MOST: Span = Span::from_secs(320);
+/// A latency tenant is idle after this long without work.
+const IDLE: Span = Span::from_secs(1);
+/// How long best-effort work is held to see a latency tenant alone, and how seldom.
+pub(super) const MEASURE: Span = Span::from_millis(120);
+const MEASURE_AGAIN: Span = Span::from_secs(5);
+const MEASURE_ANEW: Span = Span::from_secs(60);
+/// Bursts that tell something about a rung.
+const BURSTS: u32 = 12;
+/// What a burst may take of what it takes alone or of its objective, on average, in thousandths: more is bad, less is
+/// good.
+const BAD: u64 = 1_060;
+const GOOD: u64 = 1_030;
+/// So bad that a single rung will not do.
+const VERY_BAD: u64 = 1_400;
+/// What of an objective is taken for all of it: tails are longer than averages.
+const OF_OBJECTIVE: u64 = 800;
+/// A single burst says no more than this; something stopped the program.
+const RATIO_MOST: u64 = 4_000;
+
+/// Something that can be more or less, and what became of it.
+#[derive(Clone, Debug)]
+pub(super) struct Ladder {
+    rung: usize,
+    rungs: usize,
+    since: Time,
+    /// By rung: not before then, and for how long the next time.
+    barred: Vec<(Time, Span)>,
+    bursts: u32,
+    /// Sum over the bursts on this rung, in thousandths.
+    ratios: u64,
+}
+
+impl Ladder {
+    pub(super) fn new(rungs: usize, start: usize) -> Ladder {
+        Ladder {
+            rung: start,
+            rungs,
+            since: Time::ZERO,
+            barred: vec![(Time::ZERO, AGAIN_FIRST); rungs],
+            bursts: 0,
+            ratios: 0,
+        }
+    }
+
+    pub(super) fn rung(&self) -> usize {
+        self.rung
+    }
+
+    /// A burst took this many thousandths of what it may.
+    fn burst(&mut self, now: Time, ratio: u64) {
+        self.bursts += 1;
+        self.ratios += ratio.min(RATIO_MOST);
+        if self.bursts < BURSTS {
+            return;
+        }
+        let mean = self.ratios / u64::from(self.bursts);
+        if mean > BAD {
+            self.bar(now);
+            let down = if mean > VERY_BAD { 2 } else { 1 };
+            self.to(now, self.rung.saturating_sub(down));
+        } else if mean < GOOD && self.since + CALM <= now {
+            let next = self.rung + 1;
+            if next < self.rungs && self.barred[next].0 <= now {
+                self.to(now, next);
+            } else {
+                self.to(now, self.rung);
+            }
+        } else if self.bursts >= 4 * BURSTS {
+            // What was long ago says little.
+            (self.bursts, self.ratios) = (self.bursts / 2, self.ratios / 2);
+        }
+    }
+
+    fn bar(&mut self, now: Time) {
+        let (until, wait) = &mut self.barred[self.rung];
+        *until = now + *wait;
+        *wait = wait.scale(2, 1).min(AGAIN_MOST);
+    }
+
+    fn to(&mut self, now: Time, rung: usize) {
+        if rung != self.rung {
+            self.since = now;
+        }
+        self.rung = rung;
+        (self.bursts, self.ratios) = (0, 0);
+    }
+}
+
+/// What is known of one latency tenant.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    bursts: u64,
+    wanted: Span,
+    /// When it last had work.
+    active: Time,
+    /// Bursts since it was last seen alone.
+    unknown: u32,
+    /// The last mean that was seen, in thousandths.
+    ratio: u64,
+}
+
+/// What latency tenants bear at present.
+#[derive(Clone, Debug)]
+pub(super) struct Adjustment {
+    pub(super) space: Ladder,
+    pub(super) slice: Ladder,
+    watched: BTreeMap<TenantId, Watched>,
+    measuring: Option<Time>,
+    measured: Time,
+}
+
+/// What is done about best-effort work at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// No latency tenant needs the GPU.
+    None,
+    /// One does: as much as the ladders say.
+    Some,
+    /// One does, and is to be seen alone.
+    All,
+}
+
+impl Adjustment {
+    pub(super) fn new(space: Ladder, slice: Ladder) -> Adjustment {
+        Adjustment { space, slice, watched: BTreeMap::new(), measuring: None, measured: Time::ZERO }
+    }
+
+    /// Looks at the latency tenants; `beside` says whether there is best-effort work.
+    pub(super) fn look<'a>(
+        &mut self,
+        now: Time,
+        latency: impl Iterator<Item = &'a TenantView> + Clone,
+        beside: bool,
+    ) -> Need {
+        self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
+        let mut worst = None;
+        for tenant in latency {
+            let new = Watched { bursts: tenant.bursts, wanted: tenant.wanted, active: now, unknown: 0, ratio: 0 };
+            let watched = self.watched.entry(tenant.id).or_insert(new);
+            if tenant.wanted > watched.wanted {
+                watched.active = now;
+            }
+            watched.wanted = tenant.wanted;
+            if tenant.bursts == watched.bursts {
+                continue;
+            }
+            watched.bursts = tenant.bursts;
+            match ratio(tenant) {
+                Some(ratio) => {
+                    watched.unknown = 0;
+                    watched.ratio = if watched.ratio == 0 { ratio } else { (watched.ratio * 7 + ratio) / 8 };
+                    worst = worst.max(Some(ratio));
+                }
+                None => watched.unknown = watched.unknown.saturating_add(1),
+            }
+        }
+        let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
+        if !active || !beside {
+            self.measuring = None;
+            return Need::None;
+        }
+        if let Some(ratio) = worst.filter(|_| self.measuring.is_none()) {
+            self.space.burst(now, ratio);
+            self.slice.burst(now, ratio);
+        }
+        if self.measure(now) { Need::All } else { Need::Some }
+    }
+
+    /// Whether best-effort work is held to see somebody alone.
+    fn measure(&mut self, now: Time) -> bool {
+        if let Some(since) = self.measuring {
+            if now < since + MEASURE {
+                return true;
+            }
+            (self.measuring, self.measured) = (None, now);
+            for watched in self.watched.values_mut() {
+                watched.unknown = 0;
+            }
+            return false;
+        }
+        let unknown = self.watched.values().any(|watched| watched.unknown > BURSTS);
+        let due = if unknown { self.measured + MEASURE_AGAIN } else { self.measured + MEASURE_ANEW };
+        if now >= due || unknown && self.measured == Time::ZERO {
+            self.measuring = Some(now);
+        }
+        self.measuring.is_some()
+    }
+
+    /// Whether a latency tenant needs the GPU.
+    pub(super) fn is_active(&self, tenant: TenantId, now: Time) -> bool {
+        self.watched.get(&tenant).is_some_and(|watched| now < watched.active + IDLE)
+    }
+
+    /// The latency tenant that suffers most, and by how much, in thousandths of what it may take.
+    pub(super) fn worst(&self) -> Option<(TenantId, u64)> {
+        let known = self.watched.iter().filter(|(_, watched)| watched.ratio > 0);
+        known.map(|(id, watched)| (*id, watched.ratio)).max_by_key(|(_, ratio)| *ratio)
+    }
+}
+
+/// What its last burst took of what it may take, in thousandths.
+fn ratio(tenant: &TenantView) -> Option<u64> {
+    let part = |whole: Span| tenant.burst.scale(1_000, whole.nanos().max(1)).nanos();
+    match tenant.objective {
+        Some(objective) => Some(part(objective.scale(OF_OBJECTIVE, 1_000))),
+        None => (tenant.burst_alone > Span::ZERO).then(|| part(tenant.burst_alone)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    /// Bursts of 5 ms alone that take `ratio` of that on each rung; gives the rungs it was on, one for each 100 ms.
+    fn play(ratio: impl Fn(usize) -> u64, seconds: u64) -> Vec<usize> {
+        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
+        let mut rungs = Vec::new();
+        for step in 0..seconds * 100 {
+            tenant.bursts += 1;
+            tenant.wanted += Span::from_millis(5);
+            tenant.burst = tenant.burst_alone.scale(ratio(adjustment.space.rung()), 1_000);
+            adjustment.look(at(step * 10), std::iter::once(&tenant), true);
+            if step % 10 == 0 {
+                rungs.push(adjustment.space.rung());
+            }
+        }
+        rungs
+    }
+
+    #[test]
+    fn it_finds_the_highest_rung_that_is_borne_and_stays_there() {
+        let rungs = play(|rung| if rung > 2 { 1_200 } else { 1_010 }, 120);
+        let late = &rungs[300..];
+        let above = late.iter().filter(|rung| **rung > 2).count();
+        assert!(late.iter().all(|rung| *rung >= 1), "{rungs:?}");
+        assert!(above * 20 < late.len(), "{above} of {}: tried too often", late.len());
+        assert!(late.iter().filter(|rung| **rung == 2).count() * 10 > late.len() * 9);
+    }
+
+    #[test]
+    fn down_is_a_matter_of_bursts_and_up_of_seconds() {
+        let rungs = play(|_| 1_900, 3);
+        assert_eq!((rungs[1], rungs[2], rungs[3]), (4, 2, 0), "{rungs:?}");
+        let rungs = play(|_| 1_000, 10);
+        assert_eq!((rungs[15], rungs[25]), (4, 5), "{rungs:?}");
+    }
+
+    #[test]
+    fn who_was_never_seen_alone_is() {
+        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut tenant = TenantView::new(TenantId(0));
+        let mut held = 0;
+        for step in 0..1000 {
+            tenant.bursts += 1;
+            tenant.wanted += Span::from_millis(5);
+            tenant.burst = Span::from_millis(5);
+            held += u32::from(adjustment.look(at(step * 10), std::iter::once(&tenant), true) == Need::All);
+        }
+        assert!((20..40).contains(&held), "{held} of 1000 looks");
+    }
+
+    #[test]
+    fn nobody_is_disturbed_who_is_not_there() {
+        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
+        let mut look = |millis, tenant: &TenantView| adjustment.look(at(millis), std::iter::once(tenant), true);
+        assert_eq!(look(0, &tenant), Need::Some);
+        assert_eq!(look(1_001, &tenant), Need::None);
+        tenant.wanted += Span::from_micros(1);
+        assert_eq!(look(1_003, &tenant), Need::Some);
+    }
+
+    #[test]
+    fn an_objective_counts_instead_of_what_it_takes_alone() {
+        let slow = TenantView {
+            burst: Span::from_millis(15),
+            burst_alone: Span::from_millis(5),
+            objective: Some(Span::from_millis(20)),
+            ..TenantView::new(TenantId(0))
+        };
+        assert_eq!(ratio(&slow), Some(937));
+        assert_eq!(ratio(&TenantView { objective: None, ..slow }), Some(3_000));
+    }
+}

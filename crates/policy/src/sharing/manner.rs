@@ -1,0 +1,243 @@
+//! By what rule best-effort tenants are let in: Weft's, or one of the published ones to compare with on the same
+//! machinery.
+
+use super::adjust::{Adjustment, Ladder, Need};
+use super::depth::Depth;
+use super::tgs::Tgs;
+use super::{Class, Gate, GpuView, TenantView, WHOLE};
+use crate::{Span, TenantId, Time};
+use std::fmt;
+use std::str::FromStr;
+
+/// A rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// Space, slices or the gate, whatever there is, adjusted to what latency tenants bear.
+    #[default]
+    Weft,
+    /// Nobody interferes.
+    Unmanaged,
+    /// Best-effort slices of one length.
+    Slices(Span),
+    /// The gate alone.
+    Gate,
+    /// FIKIT: gaps are filled with what fits; nothing holds a launch when no task runs.
+    Fikit,
+    /// Orion: short kernels beside others, within a small part of how long their work takes.
+    Orion,
+    /// TGS: the rate of best-effort work follows the rate of the others, slowly.
+    Tgs,
+}
+
+/// The slice when none is said.
+const SLICE: Span = Span::from_micros(400);
+/// Best-effort work that may be outstanding where it shares in space: enough that the GPU is never out of work, little
+/// enough that a change is felt soon.
+const SPACE_DEPTH: Span = Span::from_millis(4);
+/// The part of the SMs for best-effort work, by rung, in thousandths.
+const SPACE: [u32; 6] = [250, 375, 500, 625, 750, 875];
+const SPACE_START: usize = 4;
+/// Best-effort slices, by rung.
+const SLICES: [Span; 6] = [
+    Span::from_micros(150),
+    Span::from_micros(250),
+    Span::from_micros(400),
+    Span::from_micros(700),
+    Span::from_micros(1_200),
+    Span::from_micros(2_000),
+];
+const SLICE_START: usize = 2;
+/// Orion lets in what takes this part of a burst, in thousandths.
+const ORION: u64 = 25;
+
+/// What a best-effort tenant may launch while somebody more important is in the middle of a burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filling {
+    /// Anything.
+    Anything,
+    /// What fits the gap that is predicted.
+    #[default]
+    Gaps,
+    /// What is no longer than the depth.
+    Short,
+}
+
+/// How best-effort tenants are held at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) gate: Gate,
+    pub(super) depth: Span,
+    pub(super) filling: Filling,
+    /// `None`: the driver's own.
+    pub(super) slice: Option<Span>,
+    /// Of the SMs, in thousandths.
+    pub(super) space: u32,
+    /// Its rate, in thousandths, where the rule sets one.
+    pub(super) rate: u32,
+}
+
+impl Hold {
+    pub(super) const NOT: Hold =
+        Hold { gate: Gate::Open, depth: Span::MAX, filling: Filling::Anything, slice: None, space: WHOLE, rate: WHOLE };
+}
+
+/// A rule and what it remembers.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    manner: Manner,
+    depth: Depth,
+    adjustment: Adjustment,
+    tgs: Tgs,
+    need: Need,
+    looked: Time,
+}
+
+impl Rule {
+    pub(super) fn new(manner: Manner) -> Rule {
+        let adjustment = Adjustment::new(Ladder::new(SPACE.len(), SPACE_START), Ladder::new(SLICES.len(), SLICE_START));
+        Rule { manner, depth: Depth::new(), adjustment, tgs: Tgs::new(), need: Need::None, looked: Time::ZERO }
+    }
+
+    /// Looks at everybody.
+    pub(super) fn look(&mut self, now: Time, view: &GpuView) {
+        let latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
+        let beside = view.tenants.iter().any(|tenant| tenant.class == Class::BestEffort && tenant.wanted > Span::ZERO);
+        self.looked = now;
+        self.depth.look(latency.clone());
+        if self.manner == Manner::Weft {
+            self.need = self.adjustment.look(now, latency.clone(), beside);
+        }
+        if self.manner == Manner::Tgs {
+            self.tgs.look(now, latency);
+        }
+    }
+
+    /// How a best-effort tenant is to be held.
+    pub(super) fn hold(&self, tenant: &TenantView, view: &GpuView) -> Hold {
+        let gated = Hold { gate: self.depth.gate(), depth: self.depth.depth(), filling: Filling::Gaps, ..Hold::NOT };
+        let mut latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
+        // Those that do nothing may be wherever they are.
+        let beside = |other: &TenantView| other.space || !self.adjustment.is_active(other.id, self.looked);
+        match self.manner {
+            Manner::Unmanaged => Hold::NOT,
+            Manner::Slices(slice) => Hold { slice: Some(slice), ..Hold::NOT },
+            Manner::Gate => gated,
+            Manner::Fikit => Hold { filling: Filling::Gaps, ..Hold::NOT },
+            Manner::Orion => {
+                let burst = latency.map(|tenant| tenant.burst).filter(|burst| *burst > Span::ZERO).min();
+                let depth = burst.map_or(Span::MAX, |burst| burst.scale(ORION, 1_000));
+                Hold { depth, filling: Filling::Short, ..Hold::NOT }
+            }
+            Manner::Tgs => Hold { rate: self.tgs.rate(), ..Hold::NOT },
+            Manner::Weft if view.tenants.iter().all(|other| other.class == Class::BestEffort) => Hold::NOT,
+            Manner::Weft if latency.clone().next().is_none() => gated,
+            Manner::Weft if tenant.space && latency.all(beside) => {
+                let (gate, space) = match self.need {
+                    Need::None => (Gate::Open, WHOLE),
+                    Need::Some => (Gate::Open, SPACE[self.adjustment.space.rung()]),
+                    Need::All => (Gate::Held, SPACE[self.adjustment.space.rung()]),
+                };
+                Hold { gate, depth: SPACE_DEPTH, space, ..Hold::NOT }
+            }
+            Manner::Weft if tenant.slices => {
+                let gate = if self.need == Need::All { Gate::Held } else { Gate::Open };
+                Hold { gate, slice: Some(SLICES[self.adjustment.slice.rung()]), ..Hold::NOT }
+            }
+            Manner::Weft => gated,
+        }
+    }
+
+    /// The latency tenant that suffers most at present, and by how much in thousandths of what it may take.
+    pub(super) fn worst(&self) -> Option<(TenantId, u64)> {
+        (self.need != Need::None).then(|| self.adjustment.worst()).flatten()
+    }
+}
+
+impl FromStr for Manner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Manner, String> {
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        let manner = match name {
+            "weft" => Manner::Weft,
+            "unmanaged" => Manner::Unmanaged,
+            "slices" => {
+                let slice =
+                    value.map_or(Ok(SLICE), |value| value.parse().map_err(|_| format!("`{value}` is no time")))?;
+                if slice < Span::from_micros(100) || slice > Span::from_secs(1) {
+                    return Err(format!("a slice of {slice} makes no sense; 100us to 1s do"));
+                }
+                return Ok(Manner::Slices(slice));
+            }
+            "gate" => Manner::Gate,
+            "fikit" => Manner::Fikit,
+            "orion" => Manner::Orion,
+            "tgs" => Manner::Tgs,
+            _ => {
+                let known = "weft, unmanaged, slices=400us, gate, fikit, orion and tgs";
+                return Err(format!("`{text}` is no rule to share by; {known} are"));
+            }
+        };
+        if value.is_some() { Err(format!("`{name}` takes no value")) } else { Ok(manner) }
+    }
+}
+
+impl fmt::Display for Manner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Manner::Weft => formatter.write_str("weft"),
+            Manner::Unmanaged => formatter.write_str("unmanaged"),
+            Manner::Slices(slice) => write!(formatter, "slices={slice}"),
+            Manner::Gate => formatter.write_str("gate"),
+            Manner::Fikit => formatter.write_str("fikit"),
+            Manner::Orion => formatter.write_str("orion"),
+            Manner::Tgs => formatter.write_str("tgs"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_as_they_are_written() {
+        for text in ["weft", "unmanaged", "slices=400us", "slices=2ms", "gate", "fikit", "orion", "tgs"] {
+            assert_eq!(text.parse::<Manner>().unwrap().to_string(), text);
+        }
+        assert_eq!("slices".parse(), Ok(Manner::Slices(SLICE)));
+        for wrong in ["", "fair", "slices=1us", "slices=", "gate=3", "slices=2s"] {
+            assert!(wrong.parse::<Manner>().is_err(), "{wrong}");
+        }
+    }
+
+    fn tenant(id: u32, class: Class, space: bool, slices: bool) -> TenantView {
+        let wanted = Span::from_millis(1);
+        TenantView { class, space, slices, wanted, ..TenantView::new(TenantId(id)) }
+    }
+
+    /// How a best-effort tenant is held beside a latency tenant that works.
+    fn held(manner: Manner, latency_in_space: bool, space: bool, slices: bool) -> Hold {
+        let mut tenants =
+            vec![tenant(0, Class::Latency, latency_in_space, true), tenant(1, Class::BestEffort, space, slices)];
+        let mut rule = Rule::new(manner);
+        for step in 0..3 {
+            tenants[0].wanted += Span::from_millis(1);
+            let view = GpuView { tenants: tenants.clone(), memory_total: 0 };
+            rule.look(Time::ZERO + Span::from_millis(2 * step), &view);
+        }
+        rule.hold(&tenants[1], &GpuView { tenants: tenants.clone(), memory_total: 0 })
+    }
+
+    #[test]
+    fn what_there_is_is_used() {
+        let space = held(Manner::Weft, true, true, false);
+        assert_eq!((space.space, space.slice, space.filling), (750, None, Filling::Anything));
+        let slices = held(Manner::Weft, false, false, true);
+        assert_eq!((slices.space, slices.slice, slices.depth), (WHOLE, Some(SLICE), Span::MAX));
+        for mixed in [held(Manner::Weft, false, true, false), held(Manner::Weft, false, false, false)] {
+            assert_eq!((mixed.space, mixed.slice, mixed.filling), (WHOLE, None, Filling::Gaps));
+        }
+        assert_eq!(held(Manner::Unmanaged, true, true, true), Hold::NOT);
+    }
+}
