@@ -15,6 +15,7 @@ mod admin;
 mod logging;
 mod sim;
 mod load;
+mod bench;
 mod page;
 mod table;
 mod output;
@@ -65,6 +66,7 @@ enum Command {
     Logs(admin::Logs),
     Load(load::Arguments),
     Sim(sim::Arguments),
+    Bench(bench::Arguments),
     /// Run a worker; `weft up` starts these.
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Logs(arguments) => arguments.main(),
         Command::Load(arguments) => load::main(&arguments),
         Command::Sim(arguments) => sim::main(arguments),
+        Command::Bench(arguments) => bench::main(arguments),
         Command::Worker(arguments) => worker::main(arguments),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };

@@ -1,4 +1,4 @@
-//! The page that `weft sim report` writes: one HTML file that needs nothing else.
+//! The pages that `weft sim report` and `weft bench sharing` write: one HTML file each that needs nothing else.
 //!
 //! Invariants: no script and no address outside the file, so it can be mailed, archived and opened offline; all
 //! text that came from a user is escaped; the same data gives the same bytes. Numbers that are not finite are
@@ -7,6 +7,7 @@
 mod chart;
 mod finding;
 mod table;
+pub(crate) mod ratios;
 pub(crate) mod text;
 
 use chart::bars::Bars;
@@ -83,7 +84,7 @@ pub(crate) fn render(data: &PageData) -> String {
          <p class=\"question\">How many requests a second can this cluster answer in time under each scheduling \
          policy, and what happens on the way there?</p></header>"
     ));
-    add(summary(&data.summary));
+    add(summary(&data.summary, "What was simulated"));
     add(finding::section(data));
     add(goodput(data));
     add(bad_rate(data));
@@ -91,20 +92,26 @@ pub(crate) fn render(data: &PageData) -> String {
     add(gpu_use(data));
     add(table::goodput(data));
     add(table::points(data));
+    document(&format!("{}: weft sim report", data.title), &body)
+}
+
+/// A whole document with this title, which is escaped, and body, which is not.
+fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}: weft sim report</title>\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
          <style>\n{}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
         include_str!("page/style.css")
     )
 }
 
-fn summary(pairs: &[(String, String)]) -> String {
+fn summary(pairs: &[(String, String)], label: &str) -> String {
     if pairs.is_empty() {
         return String::new();
     }
-    let mut out = String::from("<dl class=\"summary\" aria-label=\"What was simulated\">");
+    let mut out = format!("<dl class=\"summary\" aria-label=\"{label}\">");
     for (name, value) in pairs {
         // A value that is too long for a column of the grid gets a row of its own.
         let class = if value.chars().count() > 30 { " class=\"long\"" } else { "" };

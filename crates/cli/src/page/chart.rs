@@ -7,6 +7,7 @@
 pub(super) mod bars;
 pub(super) mod heat;
 pub(super) mod lines;
+pub(super) mod ratios;
 
 use super::PolicyData;
 use super::text::{escape, tick as tick_text};

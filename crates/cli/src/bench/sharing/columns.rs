@@ -1,0 +1,58 @@
+//! Which figures are shown, in tables and on pages: one list for all of them.
+
+use super::figures::{LoadFigures, SettingFigures, Spread};
+
+/// A figure of a setting.
+pub(super) struct Column {
+    pub(super) head: &'static str,
+    pub(super) of: fn(&SettingFigures) -> Option<Spread>,
+}
+
+/// The figures under one load.
+pub(super) struct Part {
+    pub(super) heading: &'static str,
+    pub(super) columns: Vec<Column>,
+}
+
+/// All of them.
+pub(super) fn parts() -> [Part; 2] {
+    let column = |head, of| Column { head, of };
+    [
+        Part {
+            heading: "One request after the other",
+            columns: vec![
+                column("throughput", |own| own.closed.throughput),
+                column("p50", |own| own.closed.p50),
+                column("p99", |own| own.closed.p99),
+                column("p99.9", |own| own.closed.p999),
+                column("best-effort", |own| own.closed.best_effort),
+                column("sum", |own| own.closed.sum),
+                column("idle", |own| own.idle),
+            ],
+        },
+        Part {
+            heading: "Requests at random, at half of the capacity alone",
+            columns: vec![
+                column("p50", |own| own.poisson.p50),
+                column("p99", |own| own.poisson.p99),
+                column("p99.9", |own| own.poisson.p999),
+                column("best-effort", |own| own.poisson.best_effort),
+                column("goodput", |own| own.poisson.goodput),
+                column("sum", |own| own.poisson.sum),
+            ],
+        },
+    ]
+}
+
+/// What stands for a figure that there is not.
+const NONE: &str = "–";
+
+/// A figure as text.
+pub(super) fn cell(spread: Option<Spread>) -> String {
+    spread.map_or(NONE.into(), |spread| spread.to_string())
+}
+
+/// Whether anything was measured under this load.
+pub(super) fn measured(load: &LoadFigures) -> bool {
+    load.throughput.is_some()
+}

@@ -1,0 +1,340 @@
+//! From runs to figures: ratios to alone, within a round, and their spread over rounds.
+//!
+//! A ratio compares a run with the mean of the runs alone of the same pair, load and round, so that a machine that is
+//! slower an hour later changes nothing. What could not be measured is absent, never zero.
+
+use super::results::{Load, Refusal, Results, Run, Side};
+use super::settings::ALONE;
+use serde::Serialize;
+
+/// The setting of runs in which best-effort programs were by themselves.
+pub(super) const BEST_EFFORT_ALONE: &str = "best-effort-alone";
+
+/// A request counts for goodput when it took at most so many times the 99th percentile alone.
+pub(super) const GOOD_WITHIN: f64 = 2.0;
+
+/// A figure over rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+impl Spread {
+    /// Of at least one number. What is not a number does not count.
+    pub(super) fn new(mut values: Vec<f64>) -> Option<Spread> {
+        values.retain(|value| value.is_finite());
+        values.sort_unstable_by(f64::total_cmp);
+        let (&least, &most) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => (values[middle - 1] + values[middle]) / 2.0,
+            _ => values[middle],
+        };
+        Some(Spread { median, least, most })
+    }
+}
+
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.2} [{:.2}, {:.2}]", self.median, self.least, self.most)
+    }
+}
+
+/// The figures of one pair.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PairFigures {
+    pub(super) pair: String,
+    /// What the latency programs do a second alone, one request after the other.
+    pub(super) capacity_rps: Option<Spread>,
+    /// What the best-effort programs do a second alone.
+    pub(super) best_effort_rps: Option<Spread>,
+    /// The 99th percentile alone, in milliseconds.
+    pub(super) closed_p99_ms: Option<Spread>,
+    pub(super) poisson_p99_ms: Option<Spread>,
+    pub(super) settings: Vec<SettingFigures>,
+}
+
+/// The figures of a pair in a setting.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct SettingFigures {
+    pub(super) setting: String,
+    pub(super) closed: LoadFigures,
+    pub(super) poisson: LoadFigures,
+    /// What best-effort programs do beside latency programs that have nothing to do, over what they do alone.
+    pub(super) idle: Option<Spread>,
+    /// Rounds that were measured.
+    pub(super) rounds: usize,
+    /// Why rounds are missing.
+    pub(super) refused: Option<String>,
+}
+
+/// Ratios to alone, under one load.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct LoadFigures {
+    pub(super) throughput: Option<Spread>,
+    pub(super) p50: Option<Spread>,
+    pub(super) p99: Option<Spread>,
+    pub(super) p999: Option<Spread>,
+    pub(super) best_effort: Option<Spread>,
+    /// What both sides do, each over its own capacity alone. Of requests at random the good ones count: all that came are
+    /// answered, sooner or later.
+    pub(super) sum: Option<Spread>,
+    /// Requests that took at most [`GOOD_WITHIN`] times the 99th percentile alone, over those alone.
+    pub(super) goodput: Option<Spread>,
+    /// The same, in requests a second.
+    pub(super) goodput_rps: Option<Spread>,
+}
+
+/// What the runs of a round are compared with.
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    rate_rps: f64,
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    goodput_rps: f64,
+    /// One request after the other, whichever load this is of.
+    capacity_rps: f64,
+    best_effort_rps: Option<f64>,
+}
+
+/// Ratios of one run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ratios {
+    throughput: Option<f64>,
+    p50: Option<f64>,
+    p99: Option<f64>,
+    p999: Option<f64>,
+    best_effort: Option<f64>,
+    sum: Option<f64>,
+    goodput: Option<f64>,
+    goodput_rps: Option<f64>,
+}
+
+/// All figures, pairs and settings in the order of the results.
+pub(super) fn figures(results: &Results) -> Vec<PairFigures> {
+    results.pairs.iter().map(|pair| of_pair(results, &pair.name)).collect()
+}
+
+fn of_pair(results: &Results, pair: &str) -> PairFigures {
+    let runs: Vec<&Run> = results.runs.iter().filter(|run| run.pair == pair).collect();
+    let alone = |load| runs.iter().filter(move |run| run.setting == ALONE && run.load == load).copied();
+    let sides = |load| alone(load).filter_map(|run| run.latency.as_ref());
+    let p99_ms = |load| {
+        let latencies = sides(load).filter_map(|side| side.latencies.as_ref());
+        Spread::new(latencies.map(|latencies| latencies.p99_us as f64 / 1e3).collect())
+    };
+    let best_effort = runs.iter().filter(|run| run.setting == BEST_EFFORT_ALONE);
+    let best_effort = best_effort.filter_map(|run| run.best_effort.as_ref()).map(|side| side.rate_rps);
+    PairFigures {
+        pair: pair.to_owned(),
+        capacity_rps: Spread::new(sides(Load::Closed).map(|side| side.rate_rps).collect()),
+        best_effort_rps: Spread::new(best_effort.collect()),
+        closed_p99_ms: p99_ms(Load::Closed),
+        poisson_p99_ms: p99_ms(Load::Poisson),
+        settings: results.settings.iter().map(|setting| of_setting(&runs, setting, pair, &results.refusals)).collect(),
+    }
+}
+
+fn of_setting(runs: &[&Run], setting: &str, pair: &str, refusals: &[Refusal]) -> SettingFigures {
+    let own = |load| runs.iter().filter(move |run| run.setting == setting && run.load == load).copied();
+    let figures = |load| {
+        let ratios = own(load).filter_map(|run| Some(ratios(run, &alone(runs, run.round, load)?)));
+        spread(&ratios.collect::<Vec<Ratios>>())
+    };
+    let idle = own(Load::Idle)
+        .filter_map(|run| Some(run.best_effort.as_ref()?.rate_rps / best_effort_alone(runs, run.round)?));
+    let mut rounds: Vec<usize> = own(Load::Closed).map(|run| run.round).collect();
+    rounds.dedup();
+    let refused = refusals.iter().find(|refusal| refusal.pair == pair && refusal.setting == setting);
+    SettingFigures {
+        setting: setting.to_owned(),
+        closed: figures(Load::Closed),
+        poisson: figures(Load::Poisson),
+        idle: Spread::new(idle.collect()),
+        rounds: rounds.len(),
+        refused: refused.map(|refusal| refusal.reason.clone()),
+    }
+}
+
+/// What best-effort programs did by themselves in a round.
+fn best_effort_alone(runs: &[&Run], round: usize) -> Option<f64> {
+    let alone = runs.iter().filter(|run| run.setting == BEST_EFFORT_ALONE && run.round == round);
+    mean(alone.filter_map(|run| Some(run.best_effort.as_ref()?.rate_rps)))
+}
+
+/// What the latency programs did by themselves in a round, the mean of all runs.
+fn alone(runs: &[&Run], round: usize, load: Load) -> Option<Alone> {
+    let sides = |load| {
+        let own = runs.iter().filter(move |run| run.setting == ALONE && run.round == round && run.load == load);
+        own.filter_map(|run| run.latency.as_ref())
+    };
+    let latency = |of: fn(&super::latencies::Latencies) -> u64| {
+        mean(sides(load).filter_map(|side| side.latencies.as_ref()).map(|latencies| of(latencies) as f64))
+    };
+    let p99_us = latency(|latencies| latencies.p99_us)?;
+    Some(Alone {
+        rate_rps: mean(sides(load).map(|side| side.rate_rps))?,
+        p50_us: latency(|latencies| latencies.p50_us)?,
+        p99_us,
+        p999_us: latency(|latencies| latencies.p999_us)?,
+        goodput_rps: mean(sides(load).map(|side| goodput_rps(side, p99_us)))?,
+        capacity_rps: mean(sides(Load::Closed).map(|side| side.rate_rps))?,
+        best_effort_rps: best_effort_alone(runs, round),
+    })
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Requests a second that were good.
+fn goodput_rps(side: &Side, p99_alone_us: f64) -> f64 {
+    let Some(latencies) = &side.latencies else { return 0.0 };
+    side.rate_rps * latencies.histogram.within(p99_alone_us * GOOD_WITHIN) as f64 / side.done as f64
+}
+
+fn ratios(run: &Run, alone: &Alone) -> Ratios {
+    let best_effort = run.best_effort.as_ref().zip(alone.best_effort_rps).map(|(side, alone)| side.rate_rps / alone);
+    let Some(side) = &run.latency else { return Ratios { best_effort, ..Ratios::default() } };
+    let latencies = side.latencies.as_ref();
+    let goodput_rps = goodput_rps(side, alone.p99_us);
+    let counted_rps = if run.load == Load::Poisson { goodput_rps } else { side.rate_rps };
+    Ratios {
+        throughput: Some(side.rate_rps / alone.rate_rps),
+        p50: latencies.map(|own| own.p50_us as f64 / alone.p50_us),
+        p99: latencies.map(|own| own.p99_us as f64 / alone.p99_us),
+        p999: latencies.map(|own| own.p999_us as f64 / alone.p999_us),
+        best_effort,
+        sum: best_effort.map(|best_effort| counted_rps / alone.capacity_rps + best_effort),
+        goodput: Some(goodput_rps / alone.goodput_rps),
+        goodput_rps: Some(goodput_rps),
+    }
+}
+
+fn spread(ratios: &[Ratios]) -> LoadFigures {
+    let of = |figure: fn(&Ratios) -> Option<f64>| Spread::new(ratios.iter().filter_map(figure).collect());
+    LoadFigures {
+        throughput: of(|ratios| ratios.throughput),
+        p50: of(|ratios| ratios.p50),
+        p99: of(|ratios| ratios.p99),
+        p999: of(|ratios| ratios.p999),
+        best_effort: of(|ratios| ratios.best_effort),
+        sum: of(|ratios| ratios.sum),
+        goodput: of(|ratios| ratios.goodput),
+        goodput_rps: of(|ratios| ratios.goodput_rps),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::latencies::Latencies;
+    use super::super::pairs;
+    use super::super::results::{Machine, Options};
+    use super::*;
+
+    fn side(rate_rps: f64, latencies_us: Vec<u64>) -> Option<Side> {
+        Some(Side { done: latencies_us.len() as u64, rate_rps, latencies: Latencies::new(latencies_us) })
+    }
+
+    fn run(setting: &str, round: usize, load: Load, latency: Option<Side>, best_effort: Option<Side>) -> Run {
+        let (pair, setting) = ("one".to_owned(), setting.to_owned());
+        Run { pair, round, setting, load, offered_rps: 0.0, latency, best_effort }
+    }
+
+    /// Two rounds of alone, default and a weft that was refused in the second one; the machine is half as fast then.
+    pub(in super::super) fn sample() -> Results {
+        let mut runs = Vec::new();
+        for (round, slow) in [(1, 1), (2, 2)] {
+            let pace = |rate: f64| rate / slow as f64;
+            let us = |latency: u64| vec![latency * slow; 100];
+            runs.push(run(BEST_EFFORT_ALONE, round, Load::Closed, None, side(pace(10.0), us(100_000))));
+            for rate in [90.0, 110.0] {
+                runs.push(run(ALONE, round, Load::Closed, side(pace(rate), us(10_000)), None));
+                runs.push(run(ALONE, round, Load::Poisson, side(pace(50.0), us(12_000)), None));
+            }
+            let late = [vec![11_000 * slow; 90], vec![60_000 * slow; 10]].concat();
+            runs.push(run("default", round, Load::Closed, side(pace(70.0), us(14_000)), side(pace(7.0), us(1))));
+            runs.push(run("default", round, Load::Poisson, side(pace(50.0), late), side(pace(8.0), us(1))));
+            runs.push(run("default", round, Load::Idle, None, side(pace(9.0), us(1))));
+        }
+        runs.push(run("weft", 1, Load::Closed, side(99.0, vec![10_100; 100]), side(0.0, vec![])));
+        Results {
+            command: "weft bench sharing --rounds 2".into(),
+            weft: "0.1.0".into(),
+            machine: Machine { gpu: "a <GPU>".into(), driver: "580".into(), cpu: "a processor".into(), cores: 2 },
+            options: Options {
+                rounds: 2,
+                closed_seconds: 2.0,
+                poisson_seconds: 4.0,
+                poisson_load: 0.5,
+                lead_seconds: 1.2,
+                seed: 1,
+            },
+            pairs: pairs::read("one = a | b").unwrap(),
+            settings: ["alone", "default", "mps", "weft"].map(String::from).into(),
+            refusals: vec![
+                Refusal { pair: "one".into(), setting: "mps".into(), round: 1, reason: "there is no MPS".into() },
+                Refusal { pair: "one".into(), setting: "weft".into(), round: 2, reason: "it died".into() },
+            ],
+            runs,
+        }
+    }
+
+    fn exactly(value: f64) -> Option<Spread> {
+        Spread::new(vec![value])
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let figures = figures(&sample());
+        let default = &figures[0].settings[1];
+        // The machine was half as fast in the second round, and no ratio shows it.
+        assert_eq!(default.closed.throughput, exactly(0.7));
+        assert_eq!((default.closed.p50, default.closed.p99), (exactly(1.4), exactly(1.4)));
+        assert_eq!(default.closed.best_effort, exactly(0.7));
+        assert_eq!(default.closed.sum, exactly(1.4));
+        assert_eq!(default.poisson.p99, exactly(5.0));
+        assert_eq!(default.poisson.sum, exactly(0.45 + 0.8));
+        assert_eq!(default.idle, exactly(0.9));
+        assert_eq!((default.rounds, &default.refused), (2, &None));
+        // Nine of ten took less than twice what one of a hundred exceeds alone.
+        assert_eq!(default.poisson.goodput, exactly(0.9));
+        let goodput = default.poisson.goodput_rps.unwrap();
+        assert_eq!((goodput.least, goodput.most), (22.5, 45.0));
+    }
+
+    #[test]
+    fn alone_shows_its_own_noise() {
+        let figures = figures(&sample());
+        let alone = figures[0].settings[0].closed.throughput.unwrap();
+        assert_eq!((alone.least, alone.median, alone.most), (0.9, 1.0, 1.1));
+        assert_eq!(figures[0].settings[0].closed.best_effort, None);
+        let capacity = figures[0].capacity_rps.unwrap();
+        assert_eq!((capacity.least, capacity.most), (45.0, 110.0));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_absent() {
+        let figures = figures(&sample());
+        let [mps, weft] = [&figures[0].settings[2], &figures[0].settings[3]];
+        assert_eq!((mps.closed.throughput, mps.rounds), (None, 0));
+        assert_eq!(mps.refused.as_deref(), Some("there is no MPS"));
+        // Nothing done is a ratio of zero; nothing asked is none.
+        assert_eq!((weft.closed.best_effort, weft.poisson.p99), (exactly(0.0), None));
+        assert_eq!((weft.rounds, weft.refused.as_deref()), (1, Some("it died")));
+    }
+
+    #[test]
+    fn a_median_lies_in_the_middle() {
+        let spread = |values: &[f64]| Spread::new(values.to_vec());
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Some(Spread { median: 2.0, least: 1.0, most: 3.0 }));
+        assert_eq!(spread(&[4.0, 1.0]).unwrap().median, 2.5);
+        assert_eq!(spread(&[f64::NAN, 1.0]).unwrap().most, 1.0);
+        assert_eq!([spread(&[]), spread(&[f64::INFINITY])], [None, None]);
+        assert_eq!(spread(&[1.0, 2.0]).unwrap().to_string(), "1.50 [1.00, 2.00]");
+    }
+}

@@ -1,0 +1,142 @@
+//! The page for `docs/benchmarks`: tables of what was measured. Every number on it comes from the results.
+
+use super::columns::{cell, parts};
+use super::figures::{GOOD_WITHIN, PairFigures};
+use super::results::Results;
+use super::text::alone;
+use crate::page::text::rate;
+use std::fmt::{Result, Write};
+
+/// The page for these results. `meaning`: of a setting, in a few words.
+pub(super) fn page(
+    results: &Results,
+    figures: &[PairFigures],
+    meaning: impl Fn(&str) -> Option<&'static str>,
+) -> String {
+    let mut out = String::new();
+    write_page(results, figures, &meaning, &mut out).expect("text can always be added to a string");
+    out
+}
+
+fn write_page(
+    results: &Results,
+    figures: &[PairFigures],
+    meaning: &dyn Fn(&str) -> Option<&'static str>,
+    out: &mut String,
+) -> Result {
+    let (machine, options) = (&results.machine, &results.options);
+    writeln!(out, "# Sharing a GPU\n\n<!-- Written by `weft bench sharing --markdown`; do not edit. -->\n")?;
+    writeln!(
+        out,
+        "Latency programs beside best-effort programs on one GPU, in every setting: how far each side is from what it \
+         does alone. Throughput is better when higher, latency when lower; 1 is as good as alone.\n"
+    )?;
+    writeln!(out, "- GPU: {}, driver {}", machine.gpu, machine.driver)?;
+    let plural = if machine.cores == 1 { "" } else { "s" };
+    writeln!(out, "- Processor: {}, {} core{plural}", machine.cpu, machine.cores)?;
+    writeln!(out, "- Command: `{}`", results.command)?;
+    writeln!(out, "- Version: weft {}; seed {}", results.weft, options.seed)?;
+    writeln!(
+        out,
+        "- Figures are medians over {} round{}; brackets hold the least and the most. A round measures every setting \
+         of every pair, beginning with another one each time, between two runs alone. Ratios are to the mean of the \
+         runs alone in the same round; the row `alone` is each of them over that mean, and shows the noise",
+        options.rounds,
+        if options.rounds == 1 { "" } else { "s" }
+    )?;
+    writeln!(
+        out,
+        "- Each run: {} s of requests one after the other, and {} s of requests that come at random at {}% of what is \
+         done alone, the same times in every setting; both sides are busy for {} s before. Latency counts from when a \
+         request came. Of fewer than a thousand requests, p99.9 is the slowest",
+        options.closed_seconds,
+        options.poisson_seconds,
+        options.poisson_load * 100.0,
+        options.lead_seconds
+    )?;
+    writeln!(
+        out,
+        "- `idle`: best-effort programs beside latency programs that have nothing to do. `goodput`: requests that took \
+         at most {GOOD_WITHIN} times the 99th percentile alone, over those alone. `sum`: what both sides do, each over \
+         its own capacity alone; of requests at random the good ones count\n"
+    )?;
+    writeln!(out, "| setting | what it is |\n|---|---|")?;
+    for setting in &results.settings {
+        writeln!(out, "| `{setting}` | {} |", meaning(setting).unwrap_or("–"))?;
+    }
+    for pair in figures {
+        write_pair(results, pair, out)?;
+    }
+    write_refused(figures, out)
+}
+
+fn write_pair(results: &Results, pair: &PairFigures, out: &mut String) -> Result {
+    let own = results.pairs.iter().find(|own| own.name == pair.pair).expect("figures are of the results' pairs");
+    writeln!(out, "\n## {}\n\n- Latency: `{}`", pair.pair, own.latency)?;
+    writeln!(out, "- Best-effort: `{}`", own.best_effort)?;
+    writeln!(out, "- {}", alone(pair))?;
+    for part in parts() {
+        writeln!(out, "\n### {}\n", part.heading)?;
+        let heads: String = part.columns.iter().map(|column| format!(" {} |", column.head)).collect();
+        writeln!(out, "| setting |{heads}\n|---|{}", "---:|".repeat(part.columns.len()))?;
+        for setting in &pair.settings {
+            let cells: String = match (setting.rounds, &setting.refused) {
+                (0, Some(_)) => " refused |".to_owned() + &" |".repeat(part.columns.len() - 1),
+                _ => part.columns.iter().map(|column| format!(" {} |", cell((column.of)(setting)))).collect(),
+            };
+            writeln!(out, "| {} |{cells}", setting.setting)?;
+        }
+    }
+    let goodput: Vec<String> = pair
+        .settings
+        .iter()
+        .filter_map(|setting| Some(format!("{} {}", setting.setting, rate(setting.poisson.goodput_rps?.median))))
+        .collect();
+    if !goodput.is_empty() {
+        writeln!(out, "\nGoodput at random, requests/s: {}.", goodput.join(", "))?;
+    }
+    Ok(())
+}
+
+fn write_refused(figures: &[PairFigures], out: &mut String) -> Result {
+    let refused = figures.iter().flat_map(|pair| {
+        pair.settings.iter().filter_map(|setting| Some((&pair.pair, setting, setting.refused.as_ref()?)))
+    });
+    let refused: Vec<_> = refused.collect();
+    if refused.is_empty() {
+        return writeln!(out, "\nNothing was refused.");
+    }
+    writeln!(out, "\n## What was refused\n")?;
+    for (pair, setting, reason) in refused {
+        let when = if setting.rounds == 0 { "" } else { " in some rounds" };
+        writeln!(out, "- {pair}, `{}`{when}: {}", setting.setting, reason.replace('\n', " "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{figures, tests::sample};
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_row_for_every_setting() {
+        let results = sample();
+        let page = page(&results, &figures(&results), |setting| (setting == "mps").then_some("MPS"));
+        for expected in [
+            "- GPU: a <GPU>, driver 580\n",
+            "- Processor: a processor, 2 cores\n",
+            "- Command: `weft bench sharing --rounds 2`\n",
+            "| `mps` | MPS |\n| `weft` | – |\n",
+            "## one\n\n- Latency: `a`\n- Best-effort: `b`\n",
+            "| default | 0.70 [0.70, 0.70] | 1.40 [1.40, 1.40] |",
+            "| mps | refused | | | | | | |\n",
+            "Goodput at random, requests/s: alone 37.5, default 33.8.\n",
+            "- one, `mps`: there is no MPS\n- one, `weft` in some rounds: it died\n",
+        ] {
+            assert!(page.contains(expected), "{expected} is not in\n{page}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| alone |")).count();
+        assert_eq!(rows, 2);
+    }
+}

@@ -1,0 +1,454 @@
+//! Measuring: programs are started once and stay; rounds go through pairs and settings; every run has an end.
+
+use super::daemons::Daemons;
+use super::figures::BEST_EFFORT_ALONE;
+use super::interrupt::Interrupt;
+use super::latencies::Latencies;
+use super::pairs::{Group, Pair};
+use super::program::{Answer, Order, Program};
+use super::results::{Load, Options, Refusal, Results, Run, Side};
+use super::settings::{ALONE, Setting, World, order};
+use anyhow::{Result, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use policy::sharing::Class;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) pairs: Vec<Pair>,
+    pub(super) settings: Vec<Setting>,
+    pub(super) options: Options,
+    /// The folder that stands in commands.
+    pub(super) workloads: String,
+    /// Programs that start at the same time.
+    pub(super) at_once: usize,
+    /// How long a program may take until it is ready.
+    pub(super) start_patience: Duration,
+    /// How long a program may take for an answer, after the time that it was given for the work.
+    pub(super) answer_patience: Duration,
+}
+
+impl Plan {
+    /// Runs of all rounds together.
+    fn runs(&self) -> usize {
+        let of = |setting: &Setting| if setting.name == ALONE { 4 } else { 2 + usize::from(setting.idle) };
+        let of_pair = 1 + self.settings.iter().map(of).sum::<usize>();
+        self.options.rounds * self.pairs.len() * of_pair
+    }
+
+    /// How long the runs take when nothing waits.
+    fn length(&self) -> Duration {
+        let Options { rounds, closed_seconds, poisson_seconds, lead_seconds, .. } = self.options;
+        let poisson = |setting: &Setting| if setting.name == ALONE { 2 } else { 1 };
+        let poisson = rounds * self.pairs.len() * self.settings.iter().map(poisson).sum::<usize>();
+        let closed = self.runs() - poisson;
+        let seconds =
+            self.runs() as f64 * lead_seconds + closed as f64 * closed_seconds + poisson as f64 * poisson_seconds;
+        Duration::from_secs_f64(seconds)
+    }
+
+    /// The programs of a pair in a setting.
+    fn keys(&self, pair: &Pair, setting: &Setting) -> Vec<Key> {
+        let best_effort = setting.best_effort.map(|world| keys(world, Class::BestEffort, &pair.best_effort));
+        [keys(setting.latency, Class::Latency, &pair.latency), best_effort.unwrap_or_default()].concat()
+    }
+}
+
+/// A program is one for all pairs and settings that have these in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    world: World,
+    best_effort: bool,
+    command: String,
+    copy: usize,
+}
+
+fn keys(world: World, class: Class, group: &Group) -> Vec<Key> {
+    let best_effort = class == Class::BestEffort;
+    (0..group.copies).map(|copy| Key { world, best_effort, command: group.command.clone(), copy }).collect()
+}
+
+/// A program, or why there is none.
+#[derive(Debug)]
+enum Slot {
+    Running(Program),
+    Lost {
+        reason: String,
+        /// It ran before, so that it may run again.
+        ran: bool,
+    },
+}
+
+/// Everything that runs. Programs end before the daemons that they use.
+#[derive(Debug)]
+struct Stage<'a> {
+    slots: BTreeMap<Key, Slot>,
+    daemons: Daemons,
+    plan: &'a Plan,
+    interrupt: &'a Interrupt,
+    bar: ProgressBar,
+    /// What was said already.
+    told: BTreeSet<String>,
+}
+
+/// Measures. What was measured before something went wrong is in the results all the same.
+pub(super) fn measure(plan: &Plan, interrupt: &Interrupt, results: &mut Results) -> Result<()> {
+    let bar = bar(plan.runs());
+    let mut stage =
+        Stage { slots: BTreeMap::new(), daemons: Daemons::new()?, plan, interrupt, bar, told: BTreeSet::new() };
+    let needed = needed(plan);
+    stage.tell(&format!(
+        "{} programs are started once, then {} runs take about {:.0} min",
+        needed.len(),
+        plan.runs(),
+        plan.length().as_secs_f64() / 60.0 + 0.5
+    ));
+    stage.start(needed)?;
+    for round in 0..plan.options.rounds {
+        stage.revive()?;
+        for pair in &plan.pairs {
+            stage.round(pair, round, results)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every program that some setting needs, once; those that everything is compared with first.
+fn needed(plan: &Plan) -> Vec<Key> {
+    let mut needed: Vec<Key> = Vec::new();
+    for pair in &plan.pairs {
+        needed.extend(keys(World::Native, Class::BestEffort, &pair.best_effort));
+        needed.extend(plan.settings.iter().flat_map(|setting| plan.keys(pair, setting)));
+    }
+    needed.sort();
+    needed.dedup();
+    needed
+}
+
+impl Stage<'_> {
+    /// Starts programs, a few at a time. `Err` where nothing could be compared without one.
+    fn start(&mut self, keys: Vec<Key>) -> Result<()> {
+        let mut waiting: VecDeque<Key> = VecDeque::new();
+        for key in keys {
+            if waiting.len() == self.plan.at_once {
+                let first = waiting.pop_front().expect("it is not empty");
+                self.wait_ready(&first)?;
+            }
+            let slot = match self.launch(&key) {
+                Ok(program) => Slot::Running(program),
+                Err(reason) => self.lose(&key, reason)?,
+            };
+            self.slots.insert(key.clone(), slot);
+            waiting.push_back(key);
+        }
+        waiting.iter().try_for_each(|key| self.wait_ready(key))
+    }
+
+    fn launch(&mut self, key: &Key) -> Result<Program, String> {
+        let class = if key.best_effort { Class::BestEffort } else { Class::Latency };
+        let group = Group { copies: 1, command: key.command.clone() };
+        let command = self.daemons.command(key.world, class, &group.words(&self.plan.workloads))?;
+        Program::start(format!("`{}` ({})", key.command, key.world), command)
+    }
+
+    fn wait_ready(&mut self, key: &Key) -> Result<()> {
+        self.bar.set_message(format!("starting {} ({})", key.command, key.world));
+        let Some(Slot::Running(program)) = self.slots.get_mut(key) else { return Ok(()) };
+        if let Err(reason) = program.wait_ready(self.plan.start_patience, self.interrupt) {
+            let slot = self.lose(key, reason)?;
+            self.slots.insert(key.clone(), slot);
+        }
+        Ok(())
+    }
+
+    /// What is left of a program that did not start. Nothing can be compared without those of the native world.
+    fn lose(&mut self, key: &Key, reason: String) -> Result<Slot> {
+        if self.interrupt.is_set() {
+            bail!("measure: interrupted");
+        }
+        if key.world == World::Native {
+            bail!("measure what programs do alone: {reason}");
+        }
+        self.tell(&reason);
+        Ok(Slot::Lost { reason, ran: false })
+    }
+
+    /// Starts again what ran and died.
+    fn revive(&mut self) -> Result<()> {
+        let dead = |slot: &Slot| matches!(slot, Slot::Lost { ran: true, .. });
+        let keys = self.slots.iter().filter(|(_, slot)| dead(slot)).map(|(key, _)| key.clone());
+        self.start(keys.collect())
+    }
+
+    /// A pair in every setting.
+    fn round(&mut self, pair: &Pair, round: usize, results: &mut Results) -> Result<()> {
+        let options = &self.plan.options;
+        let mut poisson_rps = None;
+        for setting in order(&self.plan.settings, round) {
+            let first = poisson_rps.is_none();
+            let measured = self.setting(pair, round, setting, &mut poisson_rps, results);
+            if self.interrupt.is_set() {
+                bail!("measure: interrupted");
+            }
+            match measured {
+                Ok(()) => {}
+                Err(reason) if setting.name == ALONE => bail!("measure {} alone: {reason}", pair.name),
+                Err(reason) => {
+                    let refusal =
+                        Refusal { pair: pair.name.clone(), setting: setting.name.clone(), round: round + 1, reason };
+                    self.tell(&format!("{} in setting {} is skipped: {}", pair.name, setting.name, refusal.reason));
+                    results.refusals.push(refusal);
+                }
+            }
+            if first {
+                let keys = keys(World::Native, Class::BestEffort, &pair.best_effort);
+                let side = self.run(&keys, round, options.closed_seconds, 0.0);
+                if self.interrupt.is_set() {
+                    bail!("measure: interrupted");
+                }
+                match side {
+                    Ok((_, best_effort)) => results.runs.push(Run {
+                        pair: pair.name.clone(),
+                        round: round + 1,
+                        setting: BEST_EFFORT_ALONE.into(),
+                        load: Load::Closed,
+                        offered_rps: 0.0,
+                        latency: None,
+                        best_effort,
+                    }),
+                    Err(reason) => bail!("measure the best-effort side of {} alone: {reason}", pair.name),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A pair in a setting: every load. `poisson_rps`: half of what is done alone, found by the first of a round.
+    fn setting(
+        &mut self,
+        pair: &Pair,
+        round: usize,
+        setting: &Setting,
+        poisson_rps: &mut Option<f64>,
+        results: &mut Results,
+    ) -> Result<(), String> {
+        let options = self.plan.options.clone();
+        self.bar.set_message(format!("round {} of {}: {}, {}", round + 1, options.rounds, pair.name, setting.name));
+        if let Some(policy) = setting.sharing {
+            self.daemons.set_sharing(policy)?;
+        }
+        let keys = self.plan.keys(pair, setting);
+        let run = |load, offered_rps, (latency, best_effort)| Run {
+            pair: pair.name.clone(),
+            round: round + 1,
+            setting: setting.name.clone(),
+            load,
+            offered_rps,
+            latency,
+            best_effort,
+        };
+        let closed = self.run(&keys, round, options.closed_seconds, 0.0)?;
+        let offered_rps = match *poisson_rps {
+            Some(known) => known,
+            None => {
+                let capacity = closed.0.as_ref().map_or(0.0, |side| side.rate_rps);
+                if capacity <= 0.0 {
+                    return Err("not one request was done; give it more time with --seconds".into());
+                }
+                *poisson_rps.insert(capacity * options.poisson_load)
+            }
+        };
+        results.runs.push(run(Load::Closed, 0.0, closed));
+        let each_rps = offered_rps / pair.latency.copies as f64;
+        let poisson = self.run(&keys, round, options.poisson_seconds, each_rps)?;
+        results.runs.push(run(Load::Poisson, offered_rps, poisson));
+        if setting.idle {
+            let best_effort: Vec<Key> = keys.into_iter().filter(|key| key.best_effort).collect();
+            let idle = self.run(&best_effort, round, options.closed_seconds, 0.0)?;
+            results.runs.push(run(Load::Idle, 0.0, idle));
+        }
+        Ok(())
+    }
+
+    /// One run of these programs, beginning at the same time. Latency programs have a rate, best-effort programs never.
+    fn run(
+        &mut self,
+        keys: &[Key],
+        round: usize,
+        seconds: f64,
+        rate: f64,
+    ) -> Result<(Option<Side>, Option<Side>), String> {
+        for key in keys {
+            if let Some(Slot::Lost { reason, .. }) = self.slots.get(key) {
+                return Err(reason.clone());
+            }
+        }
+        let lead = Duration::from_secs_f64(self.plan.options.lead_seconds);
+        let at_ns = now_ns() + lead.as_nanos() as u64;
+        let until = Instant::now() + lead + Duration::from_secs_f64(seconds) + self.plan.answer_patience;
+        let mut lost = Vec::new();
+        for key in keys {
+            let rate = if key.best_effort { 0.0 } else { rate };
+            let order = Order { at_ns, seconds, rate, seed: seed(self.plan.options.seed, round, key.copy) };
+            let Some(Slot::Running(program)) = self.slots.get_mut(key) else { continue };
+            if let Err(reason) = program.order(&order) {
+                lost.push((key, reason));
+            }
+        }
+        // Whoever was told answers, also when others are gone: nobody may answer the next order with this one's answer.
+        let (mut latency, mut best_effort) = (Vec::new(), Vec::new());
+        for key in keys.iter().filter(|key| lost.iter().all(|(other, _)| other != key)).collect::<Vec<_>>() {
+            let Some(Slot::Running(program)) = self.slots.get_mut(key) else { continue };
+            match program.answer(until, self.interrupt) {
+                Ok(answer) if key.best_effort => best_effort.push(answer),
+                Ok(answer) => latency.push(answer),
+                Err(reason) => lost.push((key, reason)),
+            }
+        }
+        self.bar.inc(1);
+        let reason = lost.first().map(|(_, reason)| reason.clone());
+        for (key, reason) in lost {
+            self.slots.insert(key.clone(), Slot::Lost { reason, ran: true });
+        }
+        match reason {
+            Some(reason) => Err(reason),
+            None => Ok((side(latency), side(best_effort))),
+        }
+    }
+
+    /// Says something to whoever watches, once.
+    fn tell(&mut self, text: &str) {
+        if !self.told.insert(text.to_owned()) {
+            return;
+        }
+        // Nobody is left to be told if this fails.
+        self.bar.suspend(|| drop(writeln!(std::io::stderr(), "weft: {text}")));
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        for slot in self.slots.values_mut() {
+            if let Slot::Running(program) = slot {
+                program.close();
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(10);
+        for slot in self.slots.values_mut() {
+            if let Slot::Running(program) = slot {
+                program.wait_end(until);
+            }
+        }
+        self.slots.clear();
+    }
+}
+
+/// What programs did together; `None` of nobody.
+fn side(answers: Vec<Answer>) -> Option<Side> {
+    if answers.is_empty() {
+        return None;
+    }
+    let rate = |answer: &Answer| if answer.done == 0 { 0.0 } else { answer.done as f64 / answer.seconds };
+    let done = answers.iter().map(|answer| answer.done).sum();
+    let rate_rps = answers.iter().map(rate).sum();
+    let latencies = answers.into_iter().flat_map(|answer| answer.latencies_us).collect();
+    Some(Side { done, rate_rps, latencies: Latencies::new(latencies) })
+}
+
+/// Requests come at the same times in every setting of a round, and at others in the next round and to the next copy.
+fn seed(seed: u64, round: usize, copy: usize) -> u64 {
+    let mixed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64 * 1009).wrapping_add(copy as u64);
+    mixed % (1 << 31)
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn bar(runs: usize) -> ProgressBar {
+    let target = match std::io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos} of {len} in {elapsed}");
+    bar.set_style(style.expect("the template is well formed").progress_chars("━╸ "));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{pairs, settings};
+    use super::*;
+
+    fn plan(text: &str, wanted: &[&str], rounds: usize) -> Plan {
+        let wanted: Vec<String> = wanted.iter().map(|&name| name.into()).collect();
+        let (closed_seconds, poisson_seconds, lead_seconds) = (2.0, 4.0, 1.0);
+        Plan {
+            pairs: pairs::read(text).unwrap(),
+            settings: settings::select(settings::all(&[90]), &wanted).unwrap(),
+            options: Options { rounds, closed_seconds, poisson_seconds, poisson_load: 0.5, lead_seconds, seed: 1 },
+            workloads: ".".into(),
+            at_once: 2,
+            start_patience: Duration::from_secs(1),
+            answer_patience: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn programs_are_started_once_for_all_that_can_use_them() {
+        // Both pairs have the training in common, and the settings under Weft have one world.
+        let plan = plan("one = a | t\ntwo = 2 x b | t", &["default", "slices", "gate", "weft-time"], 1);
+        let needed = needed(&plan);
+        let shown: Vec<String> =
+            needed.iter().map(|key| format!("{} {} {}", key.world, key.command, key.copy)).collect();
+        assert_eq!(
+            shown,
+            [
+                "native a 0",
+                "native b 0",
+                "native b 1",
+                "native t 0", //
+                "weft-time a 0",
+                "weft-time b 0",
+                "weft-time b 1",
+                "weft-time t 0",
+            ]
+        );
+    }
+
+    #[test]
+    fn runs_are_counted() {
+        let of = |wanted: &[&str]| plan("one = a | t", wanted, 3).runs();
+        // Alone twice under two loads, and the best-effort side by itself; `default` has a run with nothing to do.
+        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"])], [15, 21, 24]);
+        let one_round = plan("one = a | t", &["alone"], 1);
+        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 3));
+    }
+
+    #[test]
+    fn sides_are_sums() {
+        let answer = |done: u64, seconds| Answer { done, seconds, latencies_us: vec![10 * done; done as usize] };
+        let both = side(vec![answer(4, 2.0), answer(1, 0.5), answer(0, 0.0)]).unwrap();
+        assert_eq!((both.done, both.rate_rps), (5, 4.0));
+        assert_eq!(both.latencies.unwrap().max_us, 40);
+        let nothing = side(vec![answer(0, 0.0)]).unwrap();
+        assert_eq!((nothing.rate_rps, nothing.latencies), (0.0, None));
+        assert!(side(vec![]).is_none());
+    }
+
+    #[test]
+    fn requests_come_at_other_times_in_other_rounds_and_copies() {
+        assert_eq!(seed(1, 2, 3), seed(1, 2, 3));
+        let seeds = [seed(1, 0, 0), seed(1, 1, 0), seed(1, 0, 1), seed(2, 0, 0), seed(u64::MAX, 0, 0)];
+        for (index, one) in seeds.iter().enumerate() {
+            assert!(seeds[index + 1..].iter().all(|other| other != one), "{seeds:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What was measured, as it is kept in a file. Every figure, table and chart can be made from it again.
+
+use super::latencies::Latencies;
+use super::pairs::Pair;
+use serde::{Deserialize, Serialize};
+
+/// Everything.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Results {
+    /// What a person would type to measure the same.
+    pub(super) command: String,
+    pub(super) weft: String,
+    pub(super) machine: Machine,
+    pub(super) options: Options,
+    pub(super) pairs: Vec<Pair>,
+    /// Names, in the order of tables.
+    pub(super) settings: Vec<String>,
+    /// What could not be measured, and why.
+    pub(super) refusals: Vec<Refusal>,
+    /// In the order in which they were made.
+    pub(super) runs: Vec<Run>,
+}
+
+/// The machine, in words that name it to nobody.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Machine {
+    pub(super) gpu: String,
+    pub(super) driver: String,
+    pub(super) cpu: String,
+    pub(super) cores: usize,
+}
+
+/// How it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Options {
+    pub(super) rounds: usize,
+    pub(super) closed_seconds: f64,
+    pub(super) poisson_seconds: f64,
+    /// The part of its capacity alone at which requests come at random.
+    pub(super) poisson_load: f64,
+    pub(super) lead_seconds: f64,
+    pub(super) seed: u64,
+}
+
+/// A setting that a pair was not measured in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Refusal {
+    pub(super) pair: String,
+    pub(super) setting: String,
+    /// From 1.
+    pub(super) round: usize,
+    pub(super) reason: String,
+}
+
+/// What the latency programs are asked in a run. Best-effort programs are always busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Load {
+    /// One request after the other.
+    Closed,
+    /// Requests that come at random.
+    Poisson,
+    /// Nothing.
+    Idle,
+}
+
+/// One run of one pair in one setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) pair: String,
+    /// From 1.
+    pub(super) round: usize,
+    /// [`BEST_EFFORT_ALONE`](super::figures::BEST_EFFORT_ALONE) where the latency programs had nothing to do with it.
+    pub(super) setting: String,
+    pub(super) load: Load,
+    /// Requests a second that were asked of all latency programs together; 0 where one follows the other.
+    pub(super) offered_rps: f64,
+    pub(super) latency: Option<Side>,
+    pub(super) best_effort: Option<Side>,
+}
+
+/// What the programs of one side did, together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Side {
+    pub(super) done: u64,
+    /// The sum of what each program did a second.
+    pub(super) rate_rps: f64,
+    /// `None` where nothing was done.
+    pub(super) latencies: Option<Latencies>,
+}
