@@ -1,0 +1,263 @@
+//! `weft bench sharing` on a stand-in GPU: what it writes, what it says of programs and machines that do not do what they
+//! should, and that nothing is left running.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod stand_in;
+mod support;
+
+use serde_json::Value;
+use stand_in::{Machine, Running, program};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Short runs.
+const QUICK: [&str; 6] = ["--seconds", "0.3", "--poisson-seconds", "0.5", "--lead", "0.2"];
+
+/// A stand-in for the program that starts MPS: it runs until it is told to quit, and notes what it is told.
+const MPS: &str = "#!/bin/sh
+if [ \"$1\" = -f ]; then
+  while [ ! -e \"$CUDA_MPS_PIPE_DIRECTORY/quit\" ]; do sleep 0.02; done
+else
+  read line
+  echo \"$line\" >> \"$NOTES\"
+  case \"$line\" in quit*) touch \"$CUDA_MPS_PIPE_DIRECTORY/quit\";; esac
+fi
+";
+
+const NO_MPS: &str = "#!/bin/sh\necho there is no MPS for this GPU >&2\nexit 1\n";
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// `weft bench sharing` with these pairs.
+fn bench(machine: &Machine, mps: &str, pairs: &str, arguments: &[&str]) -> Command {
+    let folder = machine.folder.path();
+    let (tools, temporary) = (folder.join("tools"), folder.join("temporary"));
+    for made in [&tools, &temporary] {
+        std::fs::create_dir_all(made).unwrap();
+    }
+    script(&tools.join("nvidia-cuda-mps-control"), mps);
+    std::fs::write(folder.join("pairs.txt"), pairs).unwrap();
+    let mut command = machine.weft(&["bench", "sharing", "--pairs", "pairs.txt"]);
+    command.args(QUICK).args(arguments).stdin(Stdio::null());
+    let path = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{path}", tools.display())).env("TMPDIR", temporary);
+    command.env("NOTES", folder.join("notes"));
+    command
+}
+
+fn measure(machine: &Machine, mps: &str, pairs: &str, arguments: &[&str]) -> Output {
+    let output = bench(machine, mps, pairs, arguments).args(["--rounds", "1"]).output().unwrap();
+    nothing_is_left(machine);
+    output
+}
+
+/// Processes that belong to a machine, by what they were started with.
+fn processes(machine: &Machine) -> Vec<String> {
+    let own = format!("FAKECUDA_STATE={}", machine.folder.path().join("state").display());
+    let numbers = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let read = |number: &str, name: &str| text(&std::fs::read(format!("/proc/{number}/{name}")).unwrap_or_default());
+    let owned = numbers.filter(|number| read(number, "environ").split('\0').any(|variable| variable == own));
+    owned.map(|number| format!("{number} {}", read(&number, "cmdline").replace('\0', " "))).collect()
+}
+
+#[track_caller]
+fn nothing_is_left(machine: &Machine) {
+    let left = processes(machine);
+    assert!(left.is_empty(), "still running: {left:#?}");
+    let temporary: Vec<_> = std::fs::read_dir(machine.folder.path().join("temporary")).unwrap().collect();
+    assert!(temporary.is_empty(), "{temporary:?}");
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Whether two values are the same, but for the last digits of numbers, which reading them changes.
+fn alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(_), Value::Number(_)) => (number(one) - number(other)).abs() <= 1e-9 * number(one).abs(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(key, value)| other.get(key).is_some_and(|own| alike(value, own)))
+        }
+        _ => one == other,
+    }
+}
+
+fn setting<'a>(pair: &'a Value, name: &str) -> &'a Value {
+    let settings = pair["settings"].as_array().unwrap();
+    settings.iter().find(|setting| setting["setting"] == name).unwrap_or_else(|| panic!("no {name} in {pair:#}"))
+}
+
+#[test]
+fn pairs_are_measured_and_written_down() {
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let pairs = format!(
+        "# two pairs with the same training\n\
+         one = {workload} --kernels 10 --us 100 | {workload} --kernels 10 --us 500 --train\n\
+         many = 3 x {workload} --kernels 4 --us 50 --gap 100 | 2 x {workload} --kernels 10 --us 500 --train\n"
+    );
+    let files = ["--output", "out.json", "--plot", "out.html", "--markdown", "out.md"];
+    let output = measure(&machine, MPS, &pairs, &[&["--settings", "default,mps,weft"][..], &files].concat());
+    let talk = text(&output.stderr);
+    assert!(output.status.success(), "{talk}");
+    let file = |name: &str| std::fs::read_to_string(machine.folder.path().join(name)).unwrap();
+    let found: Value = serde_json::from_str(&file("out.json")).unwrap();
+    assert!(found["machine"]["driver"].as_str().unwrap().contains("fakecuda"), "{}", found["machine"]);
+    assert_eq!(found["options"]["closed_seconds"], 0.3);
+    assert_eq!(found["settings"], serde_json::json!(["alone", "default", "mps", "weft"]));
+
+    let [one, many] = [&found["figures"][0], &found["figures"][1]];
+    for pair in [one, many] {
+        let alone = &setting(pair, "alone")["closed"];
+        assert!((number(&alone["throughput"]["median"]) - 1.0).abs() < 1e-9, "two runs over their mean: {alone:#}");
+        assert!(alone["best_effort"].is_null() && alone["sum"].is_null());
+        for name in ["default", "mps"] {
+            let own = setting(pair, name);
+            assert_eq!((&own["rounds"], &own["refused"]), (&Value::from(1), &Value::Null), "{talk}");
+            for load in ["closed", "poisson"] {
+                let [throughput, best_effort, p99] =
+                    ["throughput", "best_effort", "p99"].map(|figure| number(&own[load][figure]["median"]));
+                // On a machine that is busy otherwise, runs alone of a third of a second differ by a lot.
+                assert!(throughput > 0.02 && throughput < 5.0, "{name} {load} {own:#}");
+                assert!(best_effort > 0.02 && best_effort < 5.0, "{name} {load} {own:#}");
+                assert!(p99 > 0.1, "{name} {load} {own:#}");
+                let goodput = number(&own[load]["goodput"]["median"]);
+                assert!((0.0..=5.0).contains(&goodput), "{name} {load} {own:#}");
+            }
+            let sum = number(&own["closed"]["sum"]["median"]);
+            assert!((0.1..5.0).contains(&sum), "{name}: {sum}");
+        }
+        assert!(number(&setting(pair, "default")["idle"]["median"]) > 0.1);
+        assert!(setting(pair, "mps")["idle"].is_null());
+        // A Weft that cannot be told how to share is refused, and nothing else about it may go wrong here.
+        let weft = setting(pair, "weft");
+        let refused = weft["refused"].as_str().unwrap_or("--sharing");
+        assert!(refused.contains("--sharing"), "{refused}");
+    }
+
+    let runs = found["runs"].as_array().unwrap();
+    let of = |pair: &str, setting: &str, load: &str| -> Vec<&Value> {
+        let own = |run: &&Value| run["pair"] == pair && run["setting"] == setting && run["load"] == load;
+        runs.iter().filter(own).collect()
+    };
+    assert_eq!([of("one", "alone", "closed").len(), of("one", "alone", "poisson").len()], [2, 2]);
+    assert_eq!([of("one", "default", "idle").len(), of("one", "best-effort-alone", "closed").len()], [1, 1]);
+    let (alone, poisson) = (of("many", "alone", "closed")[0], of("many", "default", "poisson")[0]);
+    let half = number(&alone["latency"]["rate_rps"]) / 2.0;
+    assert!((number(&poisson["offered_rps"]) - half).abs() < 1e-9 * half);
+    for run in runs {
+        for side in ["latency", "best_effort"].map(|side| &run[side]).into_iter().filter(|side| !side.is_null()) {
+            let histogram = side["latencies"]["histogram"].as_str().unwrap_or_default();
+            let counts = histogram.split_whitespace().map(|entry| entry.split_once(':').unwrap().1);
+            assert_eq!(counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), side["done"], "{run:#}");
+        }
+    }
+
+    let printed = text(&output.stdout);
+    assert!(printed.contains("\nRequests at random, at half of the capacity alone\nsetting "), "{printed}");
+    let page = file("out.md");
+    assert!(page.contains("## many\n\n- Latency: `3 x ") && !page.contains(&*machine.folder.path().to_string_lossy()));
+    assert!(file("out.html").contains("<svg"));
+    assert!(file("notes").lines().any(|line| line.starts_with("quit")), "MPS was told to quit");
+
+    let again = machine.ask(&["bench", "sharing", "--from", "out.json", "--markdown", "again.md", "--json"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(file("again.md"), page);
+    let figures: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert!(alike(&figures, &found["figures"]), "{figures:#}\n{:#}", found["figures"]);
+}
+
+#[test]
+fn what_the_machine_refuses_is_said_and_skipped() {
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let shy = machine.folder.path().join("shy");
+    script(&shy, &format!("#!/bin/sh\n[ -d \"$CUDA_MPS_PIPE_DIRECTORY\" ] && exit 5\nexec {workload}\n"));
+    let pairs = format!("one = {} | {workload} --train\n", shy.display());
+    let check = |mps: &str, expected: &str| {
+        let output = measure(&machine, mps, &pairs, &["--settings", "default,mps", "--json"]);
+        let talk = text(&output.stderr);
+        assert!(output.status.success(), "{talk}");
+        let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let refused = setting(&figures[0], "mps")["refused"].as_str().unwrap().to_owned();
+        assert!(refused.contains(expected) && talk.contains(expected), "{refused}\n{talk}");
+        assert!(setting(&figures[0], "default")["refused"].is_null());
+        assert!(number(&setting(&figures[0], "default")["closed"]["throughput"]["median"]) > 0.0);
+    };
+    check(NO_MPS, "the daemon of MPS ended (exit status: 1); it said last: there is no MPS for this GPU");
+    check(MPS, "(mps) ended (exit status: 5)");
+}
+
+#[test]
+fn programs_that_misbehave_are_named_and_nothing_goes_on() {
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let check = |latency: &str, best_effort: &str, arguments: &[&str], expected: &str| {
+        let pairs = format!("one = {workload} {latency} | {workload} --train {best_effort}\n");
+        let output = measure(&machine, NO_MPS, &pairs, &[&["--settings", "default"][..], arguments].concat());
+        let talk = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{talk}");
+        assert!(talk.contains(expected), "{expected} is not in\n{talk}");
+    };
+    check("--die-after 0", "", &[], "weft: failed to measure one alone: `");
+    check("--die-after 1", "", &[], "ended (exit status: 9); it said last: out of luck");
+    check("", "--die-after 0", &[], "failed to measure the best-effort side of one alone: `");
+    check("--silent 1", "", &["--start-patience", "0.5"], "did not say `ready` within 0.5 s; it said nothing");
+    check("--garbage-after 0", "", &[], "answered `{\"done\": many}`: that is no answer");
+    check("", "--us 300000 --kernels 10", &["--patience", "0.5"], "did not answer in time");
+
+    let missing = measure(&machine, NO_MPS, "one = /nothing/here | true\n", &["--settings", "default"]);
+    assert!(text(&missing.stderr).contains("/nothing/here: no such file or folder"), "{}", text(&missing.stderr));
+    let wrong = measure(&machine, NO_MPS, "one = a\n", &[]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("read pairs.txt: line 1: expected `name = "), "{}", text(&wrong.stderr));
+    let wrong = measure(&machine, NO_MPS, "one = a | b\n", &["--settings", "defualt"]);
+    assert!(
+        text(&wrong.stderr).contains("there is no setting `defualt`; there are alone, "),
+        "{}",
+        text(&wrong.stderr)
+    );
+}
+
+#[test]
+fn an_interrupt_stops_everything_and_keeps_what_there_is() {
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let pairs = format!("one = {workload} | {workload} --train\n");
+    let arguments = ["--settings", "default,mps,weft", "--rounds", "1000", "--output", "part.json"];
+    let mut command = bench(&machine, MPS, &pairs, &arguments);
+    let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    // Itself, two programs in each of three worlds, and two daemons.
+    machine.wait("all programs", |machine| (processes(machine).len() >= 9).then_some(()));
+    machine.wait("a run", |machine| {
+        let numbers = processes(machine).into_iter().filter_map(|shown| shown.split(' ').next()?.parse().ok());
+        // Warming up takes one request of twenty kernels.
+        numbers.map(|pid| machine.truth(pid)).find(|truth| truth.get("launches").is_some_and(|&launches| launches > 40))
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    let begun = Instant::now();
+    assert!(Command::new("kill").args(["-INT", &running.0.id().to_string()]).status().unwrap().success());
+    let status = running.0.wait().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let mut talk = String::new();
+    std::io::Read::read_to_string(&mut running.0.stderr.take().unwrap(), &mut talk).unwrap();
+    assert_eq!(status.code(), Some(1), "{talk}");
+    assert!(talk.contains("failed to measure: interrupted"), "{talk}");
+    nothing_is_left(&machine);
+    let kept: Value = serde_json::from_slice(&std::fs::read(machine.folder.path().join("part.json")).unwrap()).unwrap();
+    assert!(!kept["runs"].as_array().unwrap().is_empty());
+}
