@@ -19,7 +19,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// Our daemon ends by itself some time after we were killed, and no sooner than anything here takes.
 const IDLE_EXIT: &str = "900s";
 
-/// The program that starts MPS and talks to it.
+/// The program that starts MPS and talks to it, unless `WEFT_MPS_CONTROL` names another, as for Weft's daemon.
 const MPS_CONTROL: &str = "nvidia-cuda-mps-control";
 const MPS_PIPES: &str = "CUDA_MPS_PIPE_DIRECTORY";
 const MPS_LOGS: &str = "CUDA_MPS_LOG_DIRECTORY";
@@ -135,20 +135,38 @@ impl Daemons {
     }
 
     fn start_mps(&self) -> Result<Running, String> {
+        if std::env::var_os("WEFT_MPS_CONTROL").is_some_and(|program| program.is_empty()) {
+            return Err("MPS is switched off (WEFT_MPS_CONTROL)".into());
+        }
         for name in ["mps", "mps-log"] {
             let folder = self.folder.path().join(name);
             std::fs::create_dir_all(&folder).map_err(|error| format!("make a folder for MPS: {error}"))?;
         }
-        let mut command = Command::new(MPS_CONTROL);
+        let mut command = self.mps_command();
         command.arg("-f");
-        self.mps_variables(&mut command);
         start("the daemon of MPS", command, || self.ask_mps("get_server_list").is_ok())
     }
 
     fn ask_mps(&self, question: &str) -> Result<String, String> {
-        let mut command = Command::new(MPS_CONTROL);
+        ask(self.mps_command(), question)
+    }
+
+    fn mps_command(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("WEFT_MPS_CONTROL").unwrap_or_else(|| MPS_CONTROL.into()));
         self.mps_variables(&mut command);
-        ask(command, question)
+        command
+    }
+
+    /// Waits until Weft's daemon knows that every program has ended: it keeps what programs still need.
+    fn wait_for_no_tenant(&self) {
+        let until = Instant::now() + PATIENCE;
+        let left = || {
+            let status = Client::connect(&Place::at(self.socket())).ok()??.status().ok()?;
+            Some(status.idle.len() + status.gpus.iter().map(|gpu| gpu.tenants.len()).sum::<usize>())
+        };
+        while left().is_some_and(|tenants| tenants > 0) && Instant::now() < until {
+            std::thread::sleep(GLANCE);
+        }
     }
 }
 
@@ -161,6 +179,9 @@ impl Drop for Daemons {
         }
         if let Some(Ok((mps, _))) = &mut self.mps {
             mps.wait(Instant::now() + PATIENCE);
+        }
+        if matches!(self.weft, Some(Ok(_))) {
+            self.wait_for_no_tenant();
         }
         if let Some(Ok((weft, _))) = &mut self.weft {
             weft.ask_to_end();
