@@ -111,21 +111,21 @@ fn pairs_are_measured_and_written_down() {
          many = 3 x {workload} --kernels 4 --us 50 --gap 100 | 2 x {workload} --kernels 10 --us 500 --train\n"
     );
     let files = ["--output", "out.json", "--plot", "out.html", "--markdown", "out.md"];
-    let output = measure(&machine, MPS, &pairs, &[&["--settings", "default,mps,weft"][..], &files].concat());
+    let output = measure(&machine, MPS, &pairs, &[&["--settings", "default,mps,gate,weft"][..], &files].concat());
     let talk = text(&output.stderr);
     assert!(output.status.success(), "{talk}");
     let file = |name: &str| std::fs::read_to_string(machine.folder.path().join(name)).unwrap();
     let found: Value = serde_json::from_str(&file("out.json")).unwrap();
     assert!(found["machine"]["driver"].as_str().unwrap().contains("fakecuda"), "{}", found["machine"]);
     assert_eq!(found["options"]["closed_seconds"], 0.3);
-    assert_eq!(found["settings"], serde_json::json!(["alone", "default", "mps", "weft"]));
+    assert_eq!(found["settings"], serde_json::json!(["alone", "default", "mps", "gate", "weft"]));
 
     let [one, many] = [&found["figures"][0], &found["figures"][1]];
     for pair in [one, many] {
         let alone = &setting(pair, "alone")["closed"];
         assert!((number(&alone["throughput"]["median"]) - 1.0).abs() < 1e-9, "two runs over their mean: {alone:#}");
         assert!(alone["best_effort"].is_null() && alone["sum"].is_null());
-        for name in ["default", "mps"] {
+        for name in ["default", "mps", "gate", "weft"] {
             let own = setting(pair, name);
             assert_eq!((&own["rounds"], &own["refused"]), (&Value::from(1), &Value::Null), "{talk}");
             for load in ["closed", "poisson"] {
@@ -133,7 +133,9 @@ fn pairs_are_measured_and_written_down() {
                     ["throughput", "best_effort", "p99"].map(|figure| number(&own[load][figure]["median"]));
                 // On a machine that is busy otherwise, runs alone of a third of a second differ by a lot.
                 assert!(throughput > 0.02 && throughput < 5.0, "{name} {load} {own:#}");
-                assert!(best_effort > 0.02 && best_effort < 5.0, "{name} {load} {own:#}");
+                // What Weft holds back may be all of it.
+                let least = if matches!(name, "default" | "mps") { 0.02 } else { 0.0 };
+                assert!((least..5.0).contains(&best_effort), "{name} {load} {own:#}");
                 assert!(p99 > 0.1, "{name} {load} {own:#}");
                 let goodput = number(&own[load]["goodput"]["median"]);
                 assert!((0.0..=5.0).contains(&goodput), "{name} {load} {own:#}");
@@ -143,10 +145,6 @@ fn pairs_are_measured_and_written_down() {
         }
         assert!(number(&setting(pair, "default")["idle"]["median"]) > 0.1);
         assert!(setting(pair, "mps")["idle"].is_null());
-        // A Weft that cannot be told how to share is refused, and nothing else about it may go wrong here.
-        let weft = setting(pair, "weft");
-        let refused = weft["refused"].as_str().unwrap_or("--sharing");
-        assert!(refused.contains("--sharing"), "{refused}");
     }
 
     let runs = found["runs"].as_array().unwrap();
