@@ -46,13 +46,16 @@ def captured(forward):
     return graph, out
 
 
-def graphed(forward):
+def graphed(forward, times=1):
     graph, out = captured(forward)
 
     def request():
-        graph.replay()
+        for _ in range(times):
+            graph.replay()
         out.cpu()
 
+    # A graph does not keep the weights that it reads.
+    request.forward = forward
     return request
 
 
@@ -95,14 +98,7 @@ def gpt2_graphed(batch):
 
     model = GPT2LMHeadModel(GPT2Config()).eval()
     window = torch.randint(0, 50000, (batch, PROMPT + TOKENS))
-    graph, out = captured(lambda: model(window, use_cache=False).logits[:, -1:].argmax(-1))
-
-    def request():
-        for _ in range(TOKENS):
-            graph.replay()
-        out.cpu()
-
-    return request
+    return graphed(lambda: model(window, use_cache=False).logits[:, -1:].argmax(-1), TOKENS)
 
 
 def trained(model, loss):
