@@ -29,6 +29,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Kernels that take less are not worth it: they are gone before anybody has waited for long.
 const LONG_NS: u64 = 50_000;
+/// The same while nobody is in the middle of a burst: it would have to begin just then.
+const LONG_BETWEEN_NS: u64 = 400_000;
 /// SMs are given out in groups of this many.
 const GROUP: u32 = 8;
 /// Groups that are told apart.
@@ -78,10 +80,16 @@ impl Space {
     }
 }
 
-/// Whether a kernel that takes so long is to be confined.
+/// Whether a kernel that takes so long may have to be confined.
 #[inline]
 pub(crate) fn is_for(duration_ns: u64) -> bool {
     duration_ns >= LONG_NS
+}
+
+/// Whether it has to, by whether somebody more important is in the middle of a burst.
+#[inline]
+pub(crate) fn is_due(duration_ns: u64, burst: bool) -> bool {
+    duration_ns >= if burst { LONG_NS } else { LONG_BETWEEN_NS }
 }
 
 /// Launches on a part of the SMs; `None` when that could not be done, and nothing was launched.

@@ -247,7 +247,7 @@ fn long_kernels_are_confined_from_one_launch_to_the_next() {
     let machine = Machine::new();
     let program = machine.compile("closedloop");
     let daemon = Daemon::start(&machine.socket(), |control| control.class.store(2, Ordering::Relaxed));
-    let mut child = machine.shared(&program).args(["--seconds", "4", "--us", "1000"]).spawn().unwrap();
+    let mut child = machine.shared(&program).args(["--seconds", "5", "--us", "1000"]).spawn().unwrap();
     let rate = |permille| {
         daemon.control(0, |control| control.space_permille.store(permille, Ordering::Relaxed));
         std::thread::sleep(Duration::from_millis(300));

@@ -188,7 +188,10 @@ pub struct ControlPage {
     pub space_permille: AtomicU32,
     /// A [`Filling`](crate::Filling).
     pub filling: AtomicU32,
-    reserved_limits: [AtomicU64; 3],
+    /// Not 0: they may use no more even while nobody else needs the GPU.
+    pub space_always: AtomicU32,
+    reserved_space: AtomicU32,
+    reserved_limits: [AtomicU64; 2],
 
     rest: [AtomicU64; 488],
 }
@@ -247,6 +250,7 @@ impl ControlPage {
         self.slice_us.store(0, Ordering::Relaxed);
         self.space_permille.store(0, Ordering::Relaxed);
         self.filling.store(0, Ordering::Relaxed);
+        self.space_always.store(0, Ordering::Relaxed);
         self.request_permille.store(0, Ordering::Relaxed);
         self.limit_permille.store(1000, Ordering::Relaxed);
         self.heartbeat_ns.store(now_ns, Ordering::Relaxed);

@@ -198,6 +198,7 @@ impl Board {
                     Filling::Gaps => shm::Filling::Gaps,
                     Filling::Short => shm::Filling::Short,
                 },
+                space_always: share.sms.permille() < WHOLE,
                 space: match share.sms.permille().min(account.space) {
                     WHOLE => 0,
                     some => some,
@@ -287,6 +288,7 @@ struct Told {
     slice_us: u32,
     filling: shm::Filling,
     space: u32,
+    space_always: bool,
     request: u32,
     limit: u32,
 }
@@ -312,6 +314,7 @@ impl Told {
         half(&page.limit_permille, self.limit);
         half(&page.space_permille, self.space);
         half(&page.filling, self.filling as u32);
+        half(&page.space_always, self.space_always.into());
         let slice = page.slice_us.swap(self.slice_us, Ordering::Relaxed);
         let above = word(&page.above, self.above);
         word(&page.siblings, self.siblings);

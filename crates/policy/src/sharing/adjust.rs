@@ -24,6 +24,9 @@ const AGAIN_FIRST: Span = Span::from_secs(5);
 const AGAIN_MOST: Span = Span::from_secs(320);
 /// A latency tenant is idle after this long without work.
 const IDLE: Span = Span::from_secs(1);
+/// How busy a tenant is, is seen over this long; and what leaves time to others, in millionths.
+const BUSY_OVER: Span = Span::from_millis(500);
+const LEAVE_TIME: u64 = 800_000;
 /// How long best-effort work is held to see a latency tenant alone, and how seldom.
 pub(super) const MEASURE: Span = Span::from_millis(120);
 const MEASURE_AGAIN: Span = Span::from_secs(5);
@@ -34,6 +37,11 @@ const BURSTS: u32 = 12;
 /// good.
 const BAD: u64 = 1_060;
 const GOOD: u64 = 1_030;
+/// A burst that takes more is in the tail; more than this part of them is bad, half of it is good, in thousandths.
+const TAIL: u64 = 1_200;
+const TAIL_BAD: u64 = 40;
+/// What tells something about a tail.
+const TAIL_BURSTS: u64 = 3;
 /// So bad that a single rung will not do.
 const VERY_BAD: u64 = 1_400;
 /// What of an objective is taken for all of it: tails are longer than averages.
@@ -50,8 +58,9 @@ pub(super) struct Ladder {
     /// By rung: not before then, and for how long the next time.
     barred: Vec<(Time, Span)>,
     bursts: u32,
-    /// Sum over the bursts on this rung, in thousandths.
+    /// Sum over the bursts on this rung, in thousandths, and how many were in the tail.
     ratios: u64,
+    tail: u64,
 }
 
 impl Ladder {
@@ -63,6 +72,7 @@ impl Ladder {
             barred: vec![(Time::ZERO, AGAIN_FIRST); rungs],
             bursts: 0,
             ratios: 0,
+            tail: 0,
         }
     }
 
@@ -74,24 +84,26 @@ impl Ladder {
     fn burst(&mut self, now: Time, ratio: u64) {
         self.bursts += 1;
         self.ratios += ratio.min(RATIO_MOST);
+        self.tail += u64::from(ratio > TAIL);
         if self.bursts < BURSTS {
             return;
         }
-        let mean = self.ratios / u64::from(self.bursts);
-        if mean > BAD {
+        let bursts = u64::from(self.bursts);
+        let (mean, tail) = (self.ratios / bursts, self.tail * 1_000 / bursts);
+        if mean > BAD || tail > TAIL_BAD && self.tail >= TAIL_BURSTS {
             self.bar(now);
             let down = if mean > VERY_BAD { 2 } else { 1 };
             self.to(now, self.rung.saturating_sub(down));
-        } else if mean < GOOD && self.since + CALM <= now {
+        } else if mean < GOOD && tail <= TAIL_BAD / 2 && self.since + CALM <= now {
             let next = self.rung + 1;
             if next < self.rungs && self.barred[next].0 <= now {
                 self.to(now, next);
             } else {
                 self.to(now, self.rung);
             }
-        } else if self.bursts >= 4 * BURSTS {
+        } else if self.bursts >= 16 * BURSTS {
             // What was long ago says little.
-            (self.bursts, self.ratios) = (self.bursts / 2, self.ratios / 2);
+            (self.bursts, self.ratios, self.tail) = (self.bursts / 2, self.ratios / 2, self.tail / 2);
         }
     }
 
@@ -106,7 +118,7 @@ impl Ladder {
             self.since = now;
         }
         self.rung = rung;
-        (self.bursts, self.ratios) = (0, 0);
+        (self.bursts, self.ratios, self.tail) = (0, 0, 0);
     }
 }
 
@@ -121,6 +133,8 @@ struct Watched {
     unknown: u32,
     /// The last mean that was seen, in thousandths.
     ratio: u64,
+    /// The part of the time in which it has work, in millionths.
+    busy: u64,
 }
 
 /// What latency tenants bear at present.
@@ -131,6 +145,7 @@ pub(super) struct Adjustment {
     watched: BTreeMap<TenantId, Watched>,
     measuring: Option<Time>,
     measured: Time,
+    looked: Time,
 }
 
 /// What is done about best-effort work at this moment.
@@ -146,7 +161,7 @@ pub(super) enum Need {
 
 impl Adjustment {
     pub(super) fn new(space: Ladder, slice: Ladder) -> Adjustment {
-        Adjustment { space, slice, watched: BTreeMap::new(), measuring: None, measured: Time::ZERO }
+        Adjustment { space, slice, watched: BTreeMap::new(), measuring: None, measured: Time::ZERO, looked: Time::ZERO }
     }
 
     /// Looks at the latency tenants; `beside` says whether there is best-effort work.
@@ -159,10 +174,18 @@ impl Adjustment {
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
         let mut worst = None;
         for tenant in latency {
-            let new = Watched { bursts: tenant.bursts, wanted: tenant.wanted, active: now, unknown: 0, ratio: 0 };
+            let new =
+                Watched { bursts: tenant.bursts, wanted: tenant.wanted, active: now, unknown: 0, ratio: 0, busy: 0 };
             let watched = self.watched.entry(tenant.id).or_insert(new);
             if tenant.wanted > watched.wanted {
                 watched.active = now;
+            }
+            let passed = (now - self.looked).nanos();
+            let worked = (tenant.wanted - watched.wanted).nanos().min(passed);
+            if passed > 0 {
+                // Over about half a second.
+                let (old, new) = (BUSY_OVER.nanos(), passed.min(BUSY_OVER.nanos()));
+                watched.busy = (watched.busy * (old - new) + worked * 1_000_000 / passed * new) / old;
             }
             watched.wanted = tenant.wanted;
             if tenant.bursts == watched.bursts {
@@ -178,6 +201,7 @@ impl Adjustment {
                 None => watched.unknown = watched.unknown.saturating_add(1),
             }
         }
+        self.looked = now;
         let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
         if !active || !beside {
             self.measuring = None;
@@ -208,6 +232,11 @@ impl Adjustment {
             self.measuring = Some(now);
         }
         self.measuring.is_some()
+    }
+
+    /// Whether latency tenants leave so much time between their bursts that best-effort work needs none within them.
+    pub(super) fn leave_time(&self) -> bool {
+        self.watched.values().map(|watched| watched.busy).sum::<u64>() < LEAVE_TIME
     }
 
     /// Whether a latency tenant needs the GPU.
@@ -297,6 +326,28 @@ mod tests {
         assert_eq!(look(1_001, &tenant), Need::None);
         tenant.wanted += Span::from_micros(1);
         assert_eq!(look(1_003, &tenant), Need::Some);
+    }
+
+    #[test]
+    fn who_pauses_leaves_time() {
+        for (work, leaves) in [(500, true), (950, false)] {
+            let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+            let mut tenant = TenantView::new(TenantId(0));
+            for step in 0..1_000 {
+                tenant.wanted += Span::from_micros(2 * work);
+                adjustment.look(at(step * 2), std::iter::once(&tenant), true);
+            }
+            assert_eq!(adjustment.leave_time(), leaves, "{work}");
+        }
+    }
+
+    #[test]
+    fn a_tail_is_bad_even_where_the_mean_is_good() {
+        let mut ladder = Ladder::new(6, 4);
+        for burst in 0..200 {
+            ladder.burst(at(burst * 10), if burst % 15 == 0 { 1_400 } else { 1_000 });
+        }
+        assert!(ladder.rung() < 4, "{ladder:?}");
     }
 
     #[test]

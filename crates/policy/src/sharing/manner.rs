@@ -141,7 +141,14 @@ impl Rule {
             }
             Manner::Weft if tenant.slices => {
                 let gate = if self.need == Need::All { Gate::Held } else { Gate::Open };
-                Hold { gate, slice: Some(SLICES[self.adjustment.slice.rung()]), ..Hold::NOT }
+                let slice = Some(SLICES[self.adjustment.slice.rung()]);
+                // Beside one that pauses, the pauses are enough, and no turn changes hands within a burst.
+                let (filling, depth) = match self.need {
+                    Need::None => (Filling::Anything, Span::MAX),
+                    _ if self.adjustment.leave_time() => (Filling::Gaps, SPACE_DEPTH),
+                    _ => (Filling::Anything, Span::MAX),
+                };
+                Hold { gate, slice, filling, depth, ..Hold::NOT }
             }
             Manner::Weft => gated,
         }
@@ -234,7 +241,7 @@ mod tests {
         let space = held(Manner::Weft, true, true, false);
         assert_eq!((space.space, space.slice, space.filling), (750, None, Filling::Anything));
         let slices = held(Manner::Weft, false, false, true);
-        assert_eq!((slices.space, slices.slice, slices.depth), (WHOLE, Some(SLICE), Span::MAX));
+        assert_eq!((slices.space, slices.slice, slices.filling), (WHOLE, Some(SLICE), Filling::Gaps));
         for mixed in [held(Manner::Weft, false, true, false), held(Manner::Weft, false, false, false)] {
             assert_eq!((mixed.space, mixed.slice, mixed.filling), (WHOLE, None, Filling::Gaps));
         }

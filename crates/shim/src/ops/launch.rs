@@ -126,6 +126,12 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
         measured = !latency && place.due();
         if MOVABLE && !latency && space::is_for(place.duration_ns()) {
             space = control.half(|page| &page.space_permille);
+            let above = || bits(control.word(|page| &page.above)).filter_map(|slot| rival(window, slot));
+            let burst =
+                || control.half(|page| &page.space_always) != 0 || above().any(|rival| rival.burst_since_ns != 0);
+            if space != 0 && !space::is_due(place.duration_ns(), burst()) {
+                space = 0;
+            }
         }
         if class == Class::BestEffort && !measured {
             let depth = control.word(|page| &page.depth_ns);
