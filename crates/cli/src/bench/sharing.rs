@@ -140,8 +140,9 @@ pub(super) fn main(arguments: &Arguments) -> Result<()> {
         runs: Vec::new(),
     };
     let interrupt = Interrupt::listen()?;
-    let measured = measure::measure(&plan, &interrupt, &mut results);
-    // What there is may be hours of work.
+    // What there is may be hours of work. Whether it can be written is said at the end.
+    let keep = |results: &Results| drop(files.keep(results));
+    let measured = measure::measure(&plan, &interrupt, &mut results, &keep);
     let written =
         if measured.is_ok() || !results.runs.is_empty() { files.write(&results, arguments.json) } else { Ok(()) };
     measured.and(written)
@@ -179,16 +180,21 @@ impl Files {
         })
     }
 
+    /// Writes what was measured so far.
+    fn keep(&self, results: &Results) -> Result<()> {
+        let Some(file) = &self.output else { return Ok(()) };
+        let written = Written { results, figures: &figures(results) };
+        let text = serde_json::to_string_pretty(&written).context("write JSON")? + "\n";
+        file.write(&text).map_err(|reason| anyhow::anyhow!("write the results: {reason}"))
+    }
+
     fn write(&self, results: &Results, json: bool) -> Result<()> {
         let figures = figures(results);
+        self.keep(results)?;
         let write = |file: &Option<WholeFile>, what: &str, text: &dyn Fn() -> Result<String>| match file {
             Some(file) => file.write(&text()?).map_err(|reason| anyhow::anyhow!("write {what}: {reason}")),
             None => Ok(()),
         };
-        write(&self.output, "the results", &|| {
-            let written = Written { results, figures: &figures };
-            Ok(serde_json::to_string_pretty(&written).context("write JSON")? + "\n")
-        })?;
         write(&self.plot, "the charts", &|| Ok(plot::page(results, &figures)))?;
         write(&self.markdown, "the tables", &|| Ok(markdown::page(results, &figures, meaning)))?;
         match json {

@@ -94,8 +94,14 @@ struct Stage<'a> {
     told: BTreeSet<String>,
 }
 
-/// Measures. What was measured before something went wrong is in the results all the same.
-pub(super) fn measure(plan: &Plan, interrupt: &Interrupt, results: &mut Results) -> Result<()> {
+/// Measures. What was measured before something went wrong is in the results all the same, and is kept after every
+/// setting: whoever is killed loses no more than that.
+pub(super) fn measure(
+    plan: &Plan,
+    interrupt: &Interrupt,
+    results: &mut Results,
+    keep: &dyn Fn(&Results),
+) -> Result<()> {
     let bar = bar(plan.runs());
     let mut stage =
         Stage { slots: BTreeMap::new(), daemons: Daemons::new()?, plan, interrupt, bar, told: BTreeSet::new() };
@@ -110,7 +116,7 @@ pub(super) fn measure(plan: &Plan, interrupt: &Interrupt, results: &mut Results)
     for round in 0..plan.options.rounds {
         stage.revive()?;
         for pair in &plan.pairs {
-            stage.round(pair, round, results)?;
+            stage.round(pair, round, results, keep)?;
         }
     }
     Ok(())
@@ -184,7 +190,7 @@ impl Stage<'_> {
     }
 
     /// A pair in every setting.
-    fn round(&mut self, pair: &Pair, round: usize, results: &mut Results) -> Result<()> {
+    fn round(&mut self, pair: &Pair, round: usize, results: &mut Results, keep: &dyn Fn(&Results)) -> Result<()> {
         let options = &self.plan.options;
         let mut poisson_rps = None;
         for setting in order(&self.plan.settings, round) {
@@ -222,6 +228,7 @@ impl Stage<'_> {
                     Err(reason) => bail!("measure the best-effort side of {} alone: {reason}", pair.name),
                 }
             }
+            keep(results);
         }
         Ok(())
     }
