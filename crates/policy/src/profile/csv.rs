@@ -2,7 +2,7 @@
 //!
 //! - `Mig instance,Batch size,Workload Number,Throughput,Latency`: one model by MIG slices, batch and number
 //!   of processes sharing the slice (ParvaGPU). Latency there is rounded to a millisecond, so it is taken
-//!   from the throughput: `batch * processes / throughput`.
+//!   from the throughput, which is that of one of the processes: `batch / throughput`.
 //! - `model,gpu,runtime,alpha_ms,...`: a fitted line and a fitted hinge per row.
 //! - four numbers a row and no header: batch, SM percent, latency in seconds, throughput (Dilu).
 
@@ -73,7 +73,7 @@ fn by_instance(text: &str, selection: &Selection) -> Result<LatencyTable, CsvErr
         let [row_instance, batch, row_processes, throughput, _latency] = numbers(line, &cells)?;
         // A throughput of zero marks a configuration that ran out of memory.
         if row_instance == f64::from(instance) && row_processes == f64::from(processes) && throughput > 0.0 {
-            points.push((batch_size(line, batch)?, seconds(line, batch * row_processes / throughput)?));
+            points.push((batch_size(line, batch)?, seconds(line, batch / throughput)?));
         }
     }
     table(points, || format!("no measurement with instance = {instance} and processes = {processes}"))
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     const INSTANCES: &str = "Mig instance,Batch size,Workload Number,Throughput,Latency\n\
-         1,1,1,100.0,0.01\n7,1,1,200.0,0.005\n7,2,1,400.0,0.005\n7,4,1,500.0,0.008\n7,4,2,400.0,0.02\n7,8,2,0,0\n";
+         1,1,1,100.0,0.01\n7,1,1,200.0,0.005\n7,2,1,400.0,0.005\n7,4,1,500.0,0.008\n7,4,2,200.0,0.02\n7,8,2,0,0\n";
 
     #[test]
     fn a_whole_gpu_is_the_default_instance() {
