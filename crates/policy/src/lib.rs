@@ -11,6 +11,7 @@ mod time;
 mod id;
 mod request;
 mod profile;
+pub mod surface;
 mod batching;
 mod rate;
 mod tournament;
