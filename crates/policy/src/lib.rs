@@ -12,6 +12,7 @@ mod id;
 mod request;
 mod profile;
 pub mod surface;
+pub mod search;
 mod batching;
 mod rate;
 mod tournament;
