@@ -13,6 +13,7 @@ mod request;
 mod profile;
 pub mod surface;
 pub mod search;
+pub mod predict;
 mod batching;
 mod rate;
 mod tournament;

@@ -4,7 +4,7 @@
 //! Two invariants hold of every table: latency never falls as the batch grows, and every size from one to
 //! [`LatencyTable::max_batch`] has an entry. An empty table means "cannot run here".
 
-mod csv;
+pub(crate) mod csv;
 
 pub use csv::{CsvError, Selection};
 

@@ -116,7 +116,7 @@ fn table(points: Vec<(usize, Span)>, none: impl FnOnce() -> String) -> Result<La
 }
 
 /// Cells of every line that is not blank, with its number. A quoted cell may hold commas.
-fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<String>)> {
+pub(crate) fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<String>)> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(index, line)| (index + 1, cells(line)))
 }
@@ -134,7 +134,7 @@ fn cells(line: &str) -> Vec<String> {
     cells.iter().map(|cell| cell.trim().to_owned()).collect()
 }
 
-fn numbers<const N: usize>(line: usize, cells: &[String]) -> Result<[f64; N], CsvError> {
+pub(crate) fn numbers<const N: usize>(line: usize, cells: &[String]) -> Result<[f64; N], CsvError> {
     let mut numbers = [0.0; N];
     if cells.len() != N {
         return Err(short_row(line, N, cells.len()));
@@ -154,12 +154,12 @@ fn short_row(line: usize, wanted: usize, found: usize) -> CsvError {
     CsvError { line, problem: format!("expected {wanted} cells, found {found}") }
 }
 
-fn batch_size(line: usize, batch: f64) -> Result<usize, CsvError> {
+pub(crate) fn batch_size(line: usize, batch: f64) -> Result<usize, CsvError> {
     let whole = batch.fract() == 0.0 && (1.0..=1e6).contains(&batch);
     if whole { Ok(batch as usize) } else { Err(CsvError { line, problem: format!("{batch} is no batch size") }) }
 }
 
-fn seconds(line: usize, seconds: f64) -> Result<Span, CsvError> {
+pub(crate) fn seconds(line: usize, seconds: f64) -> Result<Span, CsvError> {
     let sensible = seconds > 0.0 && seconds < 1e6;
     let problem = || CsvError { line, problem: format!("{seconds} s is no latency") };
     if sensible { Ok(Span::from_secs_f64(seconds)) } else { Err(problem()) }

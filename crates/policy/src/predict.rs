@@ -1,0 +1,143 @@
+//! How fast a model will be on a part of a GPU, alone or beside others, and how sure that is.
+//!
+//! `solo` reads between the points of a model's [`Surface`]. `company` learns what neighbours cost. Each says how far
+//! off it may be from how far off it has been: a point that was measured is predicted from the others, a slowdown before
+//! it is learned from. The promise is that nine answers in ten lie within their uncertainty.
+//!
+//! What it does not do: guess. A batch or share beyond what was measured is [`Unknown`].
+
+mod solo;
+mod company;
+pub mod accuracy;
+
+use crate::surface::{Share, Surface};
+use crate::{ModelId, Span};
+use company::{Company, Group, Pair};
+use solo::Solo;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Who runs: a model and its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tenant {
+    /// What it computes.
+    pub model: ModelId,
+    /// Requests that run together.
+    pub batch: usize,
+}
+
+/// What is to be expected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// How long a batch takes.
+    pub latency: Span,
+    /// Requests a second.
+    pub throughput: f64,
+    /// Nine times in ten, the truth is at most `1 + uncertainty` times the estimate, and at least the estimate over that.
+    pub uncertainty: f64,
+}
+
+impl Estimate {
+    /// Whether this latency lies within the uncertainty.
+    pub fn covers(&self, latency: Span) -> bool {
+        let (least, most) = (self.latency.seconds() / (1.0 + self.uncertainty), 1.0 + self.uncertainty);
+        latency.seconds() >= least && latency.seconds() <= self.latency.seconds() * most
+    }
+}
+
+/// Why there is no estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Nothing was measured of this model.
+    Model(ModelId),
+    /// The batch is smaller or larger than all that were measured.
+    Batch(usize),
+    /// The share is smaller or larger than all that were measured.
+    Share(Share),
+    /// There are measurements on one side only, of this batch and share.
+    Edge(usize, Share),
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unknown::Model(model) => write!(f, "nothing was measured of model {}: profile it", model.index()),
+            Unknown::Batch(batch) => write!(f, "batch {batch} lies beyond what was measured: profile it"),
+            Unknown::Share(share) => write!(f, "{share} of a GPU lies beyond what was measured: profile it"),
+            Unknown::Edge(batch, share) => {
+                write!(f, "batch {batch} at {share} is not between points that were measured: profile it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+/// Everything that is known of models and their company.
+#[derive(Clone, Debug, Default)]
+pub struct Predictor {
+    models: BTreeMap<ModelId, Solo>,
+    company: Company,
+}
+
+impl Predictor {
+    /// Takes a model's measurements, instead of those it had.
+    pub fn learn(&mut self, model: ModelId, surface: &Surface) {
+        self.models.insert(model, Solo::new(surface.points()));
+    }
+
+    /// What to expect of a tenant on a share of a GPU, which it has together with `neighbours` and with nobody else: a
+    /// slice, or all of it.
+    pub fn predict(&self, tenant: Tenant, share: Share, neighbours: &[Tenant]) -> Result<Estimate, Unknown> {
+        let solo = self.models.get(&tenant.model).ok_or(Unknown::Model(tenant.model))?;
+        let alone = solo.latency(tenant.batch, share)?;
+        let (slowdown, spread) = match self.groups(tenant, share, neighbours)? {
+            groups if groups.is_empty() => (0.0, 0.0),
+            groups => self.company.slowdown(solo.demand(tenant.batch, share)?, &groups),
+        };
+        let seconds = (alone.log_seconds + slowdown).exp();
+        Ok(Estimate {
+            latency: Span::from_secs_f64(seconds),
+            throughput: solo.requests() * tenant.batch as f64 / seconds,
+            uncertainty: alone.spread.hypot(spread).exp_m1(),
+        })
+    }
+
+    /// Learns from what was seen: how long batches of `tenant` took beside `neighbours`.
+    pub fn observe(&mut self, tenant: Tenant, share: Share, neighbours: &[Tenant], took: Span) -> Result<(), Unknown> {
+        let solo = self.models.get(&tenant.model).ok_or(Unknown::Model(tenant.model))?;
+        let slowdown = took.seconds().max(1e-9).ln() - solo.latency(tenant.batch, share)?.log_seconds;
+        let demand = solo.demand(tenant.batch, share)?;
+        let groups = self.groups(tenant, share, neighbours)?;
+        self.company.observe(demand, &groups, slowdown);
+        Ok(())
+    }
+
+    /// Neighbours of a kind together, in order.
+    fn groups(&self, tenant: Tenant, share: Share, neighbours: &[Tenant]) -> Result<Vec<Group>, Unknown> {
+        let mut kinds: BTreeMap<Tenant, usize> = BTreeMap::new();
+        for neighbour in neighbours {
+            *kinds.entry(*neighbour).or_default() += 1;
+        }
+        let group = |(neighbour, count): (Tenant, usize)| {
+            let solo = self.models.get(&neighbour.model).ok_or(Unknown::Model(neighbour.model))?;
+            let demand = solo.demand(neighbour.batch, share)? * count as f64;
+            Ok(Group { pair: Pair { tenant, neighbour, share }, demand })
+        };
+        kinds.into_iter().map(group).collect()
+    }
+}
+
+/// The score that this part of all scores does not exceed; `None` when they are too few to say.
+fn quantile(scores: impl Iterator<Item = f64>, part: f64) -> Option<f64> {
+    let mut scores: Vec<f64> = scores.collect();
+    scores.sort_by(f64::total_cmp);
+    let rank = ((scores.len() + 1) as f64 * part).ceil() as usize;
+    if scores.len() < SCORES_MIN { None } else { Some(scores[rank.min(scores.len()) - 1]) }
+}
+
+/// With fewer, what was is no guide to what will be.
+const SCORES_MIN: usize = 10;
+
+#[cfg(test)]
+mod tests;
