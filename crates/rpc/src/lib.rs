@@ -8,6 +8,7 @@
 pub mod tensor;
 pub mod model;
 pub mod share;
+pub mod profile;
 mod size;
 pub mod link;
 pub mod catalog;
