@@ -3,6 +3,9 @@
 //!
 //! The fuzz targets and the ordinary test `crates/sim/tests/fuzz_smoke.rs` share this file.
 
+use policy::predict::accuracy::{self, Half, Slices};
+use policy::search::{Outcome, Search, Space};
+use policy::surface::Surface;
 use policy::{LatencyTable, MAX_BATCH, Selection, Span};
 use sim::Scenario;
 
@@ -48,6 +51,32 @@ pub fn profile_csv(data: &[u8]) {
             }
             Err(error) => assert!(!error.problem.is_empty() && error.line <= text.lines().count().max(1)),
         }
+    }
+    if let Ok(surface) = Surface::from_csv(&text) {
+        searched(&surface);
+        assert!(accuracy::solo(&surface, Half::Drawn(1)).trials.iter().all(|trial| trial.uncertainty.is_finite()));
+    }
+    if let Ok(slices) = Slices::from_csv(&text) {
+        accuracy::company(&[slices], Half::EveryOther(true), true);
+    }
+}
+
+/// A search of any surface ends, and what it finds meets the objective.
+fn searched(surface: &Surface) {
+    let objective = surface.points()[surface.points().len() / 2].latency;
+    let space = Space::new(surface.batches(), surface.shares()).expect("a surface has a point");
+    let points = space.points();
+    let mut search = Search::new(space, objective);
+    while let Some(probe) = search.next() {
+        match surface.at(probe.batch, probe.share) {
+            Some(point) => search.observe(point.latency, point.throughput),
+            None => search.cannot_run(),
+        }
+        assert!(search.probes() <= points, "more probes than points");
+    }
+    match search.outcome() {
+        Some(Outcome::Found(point)) => assert!(point.latency <= objective),
+        outcome => assert!(matches!(outcome, Some(Outcome::Unmet(_))), "a search that does not end"),
     }
 }
 
