@@ -14,6 +14,7 @@ mod setup;
 mod admin;
 mod logging;
 mod sim;
+mod profile;
 mod load;
 mod bench;
 mod page;
@@ -47,6 +48,7 @@ Examples:
   weft sim run examples/01-one-model/scenario.toml
   weft sim goodput examples/02-twenty-tight-models/scenario.toml --policies weft,deferred
   weft load --model magika --rate 200 --slo 100ms
+  weft profile --from-grid examples/11-profile/resnet.csv --slo 40ms
   weft help sim report";
 
 #[derive(Debug, Subcommand)]
@@ -67,6 +69,7 @@ enum Command {
     Load(load::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
+    Profile(profile::Arguments),
     /// Run a worker; `weft up` starts these.
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Load(arguments) => load::main(&arguments),
         Command::Sim(arguments) => sim::main(arguments),
         Command::Bench(arguments) => bench::main(arguments),
+        Command::Profile(arguments) => profile::main(arguments),
         Command::Worker(arguments) => worker::main(arguments),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };

@@ -14,6 +14,8 @@ use clap::{Args, Subcommand};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+pub(crate) use scenario::open;
+
 /// Try a cluster, its traffic and a scheduling policy in simulation.
 ///
 /// A scenario is a TOML file: GPUs, models with their latencies and objectives, and traffic. It is run in

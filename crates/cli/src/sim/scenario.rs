@@ -59,7 +59,8 @@ impl File {
     }
 }
 
-fn open(path: &Path) -> io::Result<String> {
+/// The text of a file that is not without an end.
+pub(crate) fn open(path: &Path) -> io::Result<String> {
     text(fs::File::open(path)?, BYTES_MAX)
 }
 

@@ -41,7 +41,7 @@ fn point(line: &str) -> Result<Point, String> {
     Ok(Point {
         batch: batch.ok_or_else(|| format!("{} is no batch size: expected a whole number from 1", cells[0]))? as usize,
         share: share.ok_or_else(|| format!("{percent} is no share: expected a percentage above 0, up to 100"))?,
-        latency: Span::from_secs_f64(seconds.ok_or_else(|| format!("{} s is no latency", cells[2]))?),
+        latency: Span::from_secs_f64(seconds.ok_or_else(|| format!("{} s is no latency: expected seconds above 0", cells[2]))?),
         throughput: number(throughput)?,
     })
 }
@@ -70,7 +70,7 @@ mod tests {
         check("1,10,0.1,5\n2,x,0.1,5\n", &format!("line 2: expected a number, found \"x\": a row is {COLUMNS}"));
         check("1.5,10,0.1,5\n", "line 1: 1.5 is no batch size: expected a whole number from 1");
         check("1,0,0.1,5\n", "line 1: 0 is no share: expected a percentage above 0, up to 100");
-        check("1,10,-0.1,5\n", "line 1: -0.1 s is no latency");
+        check("1,10,-0.1,5\n", "line 1: -0.1 s is no latency: expected seconds above 0");
         check("1,10,0.1,-5\n", "line 1: -5 is no throughput: expected a number above zero");
         check(
             "1,10,0.1,5\n1,20,0.1,5\n1,10,0.2,5\n",
