@@ -17,6 +17,7 @@ mod docs;
 mod demo;
 mod goodput;
 mod fikit;
+mod elasticity;
 mod faults;
 mod bench;
 mod peers;
@@ -49,6 +50,7 @@ enum Command {
     Docs(docs::Arguments),
     Goodput(goodput::Arguments),
     Fikit(fikit::Arguments),
+    Elasticity(elasticity::Arguments),
     Faults(faults::Arguments),
     Bench(bench::Arguments),
     Peers(peers::Arguments),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Docs(arguments) => docs::docs(&workspace, &arguments),
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Fikit(arguments) => fikit::fikit(&workspace, &arguments),
+        Command::Elasticity(arguments) => elasticity::elasticity(&workspace, &arguments),
         Command::Faults(arguments) => faults::faults(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
         Command::Peers(arguments) => peers::peers(&workspace, &arguments),

@@ -41,7 +41,9 @@ fn point(line: &str) -> Result<Point, String> {
     Ok(Point {
         batch: batch.ok_or_else(|| format!("{} is no batch size: expected a whole number from 1", cells[0]))? as usize,
         share: share.ok_or_else(|| format!("{percent} is no share: expected a percentage above 0, up to 100"))?,
-        latency: Span::from_secs_f64(seconds.ok_or_else(|| format!("{} s is no latency: expected seconds above 0", cells[2]))?),
+        latency: Span::from_secs_f64(
+            seconds.ok_or_else(|| format!("{} s is no latency: expected seconds above 0", cells[2]))?,
+        ),
         throughput: number(throughput)?,
     })
 }
