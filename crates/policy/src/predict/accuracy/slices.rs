@@ -1,6 +1,6 @@
 //! Processes of one model that share a slice of a GPU, as ParvaGPU measured them: what company costs.
 //!
-//! A row that repeats, digit for digit, what one process fewer gave was never measured: the last process did not start.
+//! A row that repeats, digit for digit, what one process fewer gave is taken for one whose last process did not start.
 //! Such rows are counted and left out, unless they are asked for.
 
 use super::{Accuracy, Half, drawn, scrambled};
