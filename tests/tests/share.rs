@@ -230,3 +230,87 @@ fn a_doctor_knows_the_machine() {
     assert_eq!(broken.status.code(), Some(1));
     assert!(text(&broken.stdout).contains("BROKEN   driver"), "{}", text(&broken.stdout));
 }
+
+/// A latency program that works most of the time, and one beside it that never stops.
+fn beside(machine: &Machine) -> [Running; 2] {
+    let latency = ["--class", "latency", "--name", "serve"];
+    let latency = machine.start(&latency, "closedloop", &["--seconds", "60", "--us", "50", "--every", "40"]);
+    let train = ["--class", "best-effort", "--name", "train"];
+    let train = machine.start(&train, "closedloop", &["--seconds", "60", "--us", "3000", "--every", "4"]);
+    [latency, train]
+}
+
+#[test]
+fn best_effort_work_is_sliced_beside_a_latency_program_and_top_says_so() {
+    let machine = Machine::new();
+    let [serve, _train] = beside(&machine);
+    let note = machine.wait("slices", |machine| {
+        let train = machine.tenant("train").filter(|train| train["slice_us"].as_u64() > Some(0))?;
+        train["note"].as_str().filter(|note| note.contains("in slices of")).map(str::to_owned)
+    });
+    assert!(note.contains("serve takes"), "{note}");
+    let shown = machine.ask(&["top", "--once"]);
+    assert!(text(&shown.stdout).contains("in slices of"), "{}", text(&shown.stdout));
+    drop(serve);
+    machine.wait("its own slices", |machine| {
+        let train = machine.tenant("train")?;
+        (train["slice_us"] == 0 && train["note"] == "").then_some(())
+    });
+}
+
+#[test]
+fn a_driver_that_refuses_slices_leaves_the_gate() {
+    let mut machine = Machine::bare();
+    machine.refuses = "slices".into();
+    machine.start_daemon();
+    let _programs = beside(&machine);
+    let note = machine.wait("the gate", |machine| {
+        let note = machine.tenant("train")?["note"].as_str()?.to_owned();
+        note.contains("through the gate").then_some(note)
+    });
+    assert!(note.contains("serve takes"), "{note}");
+    let waited = |machine: &Machine| machine.tenant("train")?["waiting_permille"].as_u64();
+    machine.wait("launches to be held", |machine| waited(machine).filter(|permille| *permille > 100));
+}
+
+#[test]
+fn a_rule_can_be_changed_and_nonsense_cannot() {
+    let machine = Machine::new();
+    let _programs = beside(&machine);
+    machine.wait("slices", |machine| machine.tenant("train").filter(|train| train["slice_us"].as_u64() > Some(0)));
+    assert_eq!(text(&machine.ask(&["set", "--sharing", "gate"]).stdout), "best-effort programs are let in by: gate\n");
+    machine.wait("the gate", |machine| machine.tenant("train").filter(|train| train["slice_us"] == 0));
+    assert_eq!(machine.try_status().unwrap()["sharing"], "gate");
+    let set = machine.ask(&["set", "--sharing", "slices=700us", "--json"]);
+    assert_eq!(serde_json::from_slice::<Value>(&set.stdout).unwrap()["sharing"], "slices=700us");
+    machine.wait("the slice", |machine| machine.tenant("train").filter(|train| train["slice_us"] == 700));
+    refused(&machine.ask(&["set", "--sharing", "fair"]), 2, "`fair` is no rule to share by");
+    refused(&machine.ask(&["set", "--sharing", "slices=1us"]), 2, "makes no sense");
+    refused(&machine.ask(&["set", "train", "--sharing", "gate"]), 2, "cannot be used with");
+}
+
+#[test]
+fn programs_find_the_mps_server_or_are_told_why_not() {
+    let none = Machine::new();
+    refused(&none.run(&["--class", "latency", "--share", "space"], "hello", &[]), 2, "it cannot share in space: `no");
+    refused(&none.run(&["--share", "sideways"], "hello", &[]), 2, "`sideways` is no way to share");
+    assert!(none.run(&["--class", "latency"], "hello", &[]).status.success());
+    assert!(none.try_status().unwrap()["no_space"].as_str().unwrap().contains("not installed"));
+
+    let mut machine = Machine::bare();
+    machine.install_mps();
+    machine.start_daemon();
+    let pipe = |share: &[&str]| {
+        let mut command = machine.weft(&["run"]);
+        command.args(share).args(["--", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_CLIENT_PRIORITY"]);
+        text(&command.env_remove("CUDA_MPS_PIPE_DIRECTORY").output().unwrap().stdout)
+    };
+    assert!(pipe(&["--class", "latency"]).ends_with("node.mps/pipe 0\n"));
+    assert!(pipe(&["--class", "best-effort"]).ends_with("node.mps/pipe 1\n"));
+    assert_eq!(pipe(&["--class", "best-effort", "--share", "time"]), "\n");
+    assert_eq!(pipe(&[]), "\n", "standard programs have shares of time");
+    assert!(pipe(&["--share", "space"]).ends_with("node.mps/pipe 0\n"));
+    machine.start(&["--name", "here", "--class", "latency"], "closedloop", &["--seconds", "60"]);
+    let moved = machine.ask(&["set", "here", "--share", "time"]);
+    refused(&moved, 2, "unexpected argument");
+}

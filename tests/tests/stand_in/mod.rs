@@ -3,6 +3,8 @@
 use crate::support::{cargo, root, weft};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -42,10 +44,27 @@ pub(crate) fn program(name: &str) -> PathBuf {
     folder.path().join(name)
 }
 
+/// Starts something that sleeps, ends it, and says whether it is there.
+const MPS_CONTROL: &str = r#"#!/bin/sh
+pid="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"
+if [ "$1" = -d ]; then
+    "$(dirname "$0")/nvidia-cuda-mps" 600 &
+    echo $! > "$pid"
+    exit 0
+fi
+read words
+[ "$words" = quit ] && exec kill "$(cat "$pid")"
+exec kill -0 "$(cat "$pid")"
+"#;
+
 /// A machine with one stand-in GPU of 1 GiB.
 pub(crate) struct Machine {
     pub(crate) folder: TempDir,
     daemon: Option<Child>,
+    /// What its driver refuses.
+    pub(crate) refuses: String,
+    /// What MPS is started with.
+    mps: PathBuf,
 }
 
 /// A process that is ended when it is dropped.
@@ -65,7 +84,7 @@ impl Machine {
         let gpu = folder.path().join("gpu");
         let installed = Command::new(built().join("fakecuda-state")).arg("install").arg(&gpu).status().unwrap();
         assert!(installed.success());
-        Machine { folder, daemon: None }
+        Machine { folder, daemon: None, refuses: String::new(), mps: "no-mps-here".into() }
     }
 
     pub(crate) fn new() -> Machine {
@@ -80,6 +99,15 @@ impl Machine {
         self.wait("the daemon", |machine| machine.try_status());
     }
 
+    /// From now on there is an MPS control program, whose server does nothing.
+    pub(crate) fn install_mps(&mut self) {
+        let folder = self.folder.path();
+        self.mps = folder.join("control");
+        std::fs::write(&self.mps, MPS_CONTROL).unwrap();
+        std::fs::set_permissions(&self.mps, Permissions::from_mode(0o755)).unwrap();
+        std::fs::copy("/bin/sleep", folder.join("nvidia-cuda-mps")).unwrap();
+    }
+
     pub(crate) fn kill_daemon(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill().unwrap();
@@ -90,6 +118,7 @@ impl Machine {
     fn prepare(&self, command: &mut Command) {
         command.env("LD_LIBRARY_PATH", self.folder.path().join("gpu"));
         command.env("FAKECUDA_STATE", self.folder.path().join("state")).env("FAKECUDA_MEMORY", "1GiB");
+        command.env("FAKECUDA_REFUSES", &self.refuses).env("WEFT_MPS_CONTROL", &self.mps);
         command.env("WEFT_SOCKET", self.socket()).env_remove("LD_PRELOAD").current_dir(self.folder.path());
     }
 

@@ -74,8 +74,23 @@ fn mps() -> Finding {
             let advice = "`echo quit | nvidia-cuda-mps-control` ends it; time slices cannot tell its clients apart";
             Finding::other("mps", Health::Limited, "a control daemon is running", advice)
         }
-        false => Finding::good("mps", "not running; programs take turns"),
+        false => match control_program() {
+            Some(name) => {
+                Finding::good("mps", format!("`{name}` is there: latency and best-effort programs share in space"))
+            }
+            None => {
+                let advice = "install NVIDIA's MPS control program, or set WEFT_MPS_CONTROL to it";
+                Finding::other("mps", Health::Limited, "not installed; programs take turns", advice)
+            }
+        },
     }
+}
+
+/// What the daemon would start MPS with, where there is such a program.
+fn control_program() -> Option<String> {
+    let program = std::env::var_os("WEFT_MPS_CONTROL").unwrap_or_else(|| "nvidia-cuda-mps-control".into());
+    let found = !program.is_empty() && super::super::program::find(&program, std::env::var_os("PATH")).is_ok();
+    found.then(|| program.to_string_lossy().into_owned())
 }
 
 fn daemon() -> Finding {
