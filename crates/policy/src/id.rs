@@ -41,6 +41,15 @@ id!(
     TenantId
 );
 
+id!(
+    /// A machine with GPUs.
+    NodeId
+);
+id!(
+    /// An instance of a service: one worker, or several that work together.
+    InstanceId
+);
+
 /// A request, unique for as long as the driver lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);

@@ -24,13 +24,14 @@ pub mod journal;
 mod admission;
 pub mod policies;
 pub mod sharing;
+pub mod placement;
 
 pub use admission::{Admission, PRIORITIES};
 pub use batching::{Candidate, Network, Outlook, candidate, target_batch};
 pub use bitset::BitSet;
 pub use cluster::{Cluster, Flight, Gpu, Lane, Model};
 pub use dispatch::{Action, Actions, Context, Dispatcher, Event, Policy, Reason};
-pub use id::{GpuId, GpuType, LaneId, ModelId, RequestId, TenantId};
+pub use id::{GpuId, GpuType, InstanceId, LaneId, ModelId, NodeId, RequestId, TenantId};
 pub use profile::{CsvError, LatencyTable, MAX_BATCH, Selection};
 pub use rate::RateEstimate;
 pub use request::{Queue, Request};

@@ -1,0 +1,101 @@
+//! Weft's own.
+//!
+//! A *large* part takes more than half of a GPU's memory, so each needs a GPU of its own, and their number is what no
+//! policy gets below. Large parts go where the least memory is left over; smaller ones beside large ones, again where
+//! the least is left; LLMs over fragments beside large ones (`split`). What fits beside none is packed tightly
+//! elsewhere. Among equals a training job that has neighbours already is disturbed rather than another: a job is as
+//! slow as its slowest worker.
+//!
+//! With moves, an idle GPU is opened only when moving a few instances cannot make room, and GPUs that a few moves empty
+//! are emptied. Training never moves.
+
+use super::{Policy, fit};
+use crate::GpuId;
+use crate::placement::sketch::Sketch;
+use crate::placement::state::is_large;
+use crate::placement::{Demand, Kind, Move, Piece, Plan, Reason, Refusal, Room, State, moves, split};
+
+/// Instances that move for one decision, at most.
+pub(super) const MOVES_MAX: usize = 4;
+/// Places that are looked for to make room, at most; each costs a walk over all GPUs.
+const LOOKS_MAX: usize = 24;
+
+/// Fills what large parts leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weft {
+    /// Instances that may move for one decision.
+    pub(super) moves: usize,
+}
+
+impl Weft {
+    fn budget(&self) -> moves::Budget {
+        moves::Budget { moves: self.moves, looks: LOOKS_MAX }
+    }
+}
+
+impl Policy for Weft {
+    fn place(&self, state: &State, demand: &Demand) -> Result<Plan, Refusal> {
+        let mut sketch = Sketch::new(state);
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut budget = self.budget();
+        let parts = if demand.divisible() { 1 } else { demand.gpus };
+        for part in 0..parts {
+            let barred: Vec<GpuId> = pieces.iter().map(|piece| piece.gpu).collect();
+            let placed = in_use(&sketch, demand, &barred);
+            let placed = placed.or_else(|| moves::make_room(&mut sketch, demand, &pieces, &mut budget));
+            let placed = placed.or_else(|| open(&sketch, demand, &pieces));
+            let placed = placed.ok_or_else(|| fit::refusal(state, demand, part))?;
+            sketch.add(&placed);
+            pieces.extend(placed);
+        }
+        Ok(Plan { moves: sketch.into_moves(), pieces })
+    }
+
+    fn moves(&self) -> usize {
+        self.moves
+    }
+
+    fn tidy(&self, state: &State) -> Vec<Move> {
+        moves::tidy(state, self.budget())
+    }
+}
+
+/// The same with an idle GPU.
+fn open(sketch: &Sketch, demand: &Demand, others: &[Piece]) -> Option<Vec<Piece>> {
+    match demand.divisible() {
+        true => split::place(sketch, demand, true, &[]),
+        false => fit::open(sketch.state, sketch.rooms(), demand, others).map(|piece| vec![piece]),
+    }
+}
+
+/// Where an LLM or one part of another instance goes among the GPUs in use, but for those `barred`.
+pub(in crate::placement) fn in_use(sketch: &Sketch, demand: &Demand, barred: &[GpuId]) -> Option<Vec<Piece>> {
+    if demand.divisible() {
+        return split::place(sketch, demand, false, barred);
+    }
+    let state = sketch.state;
+    let score = |gpu: GpuId, room: &Room| {
+        let large = is_large(&demand.need, state.gpus()[gpu.index()].memory);
+        let beside = large || room.large > 0;
+        (!barred.contains(&gpu)).then_some((!beside, room.memory))
+    };
+    let mut piece = fit::part(state, sketch.rooms(), demand, score)?;
+    if demand.kind == Kind::Training {
+        let neighbour = state.gpus()[piece.gpu.index()].parts.first().map(|part| part.instance);
+        let reason = neighbour.map_or(Reason::Fits, Reason::Complements);
+        return Some(vec![Piece { reason, ..piece }]);
+    }
+    let best = score(piece.gpu, &sketch.rooms()[piece.gpu.index()]);
+    if best.is_some_and(|(alone, _)| !alone) && !is_disturbed(state, piece.gpu) {
+        let equal = |gpu: GpuId, room: &Room| (score(gpu, room) == best && is_disturbed(state, gpu)).then_some(());
+        piece = fit::part(state, sketch.rooms(), demand, equal).unwrap_or(piece);
+    }
+    let reason = state.training_on(piece.gpu).map_or(Reason::Fits, Reason::Complements);
+    Some(vec![Piece { reason, ..piece }])
+}
+
+/// Whether the training job on a GPU shares one of its GPUs already.
+fn is_disturbed(state: &State, gpu: GpuId) -> bool {
+    let job = state.training_on(gpu).and_then(|job| state.instances().get(&job));
+    job.is_some_and(|job| job.pieces.iter().any(|piece| state.rooms()[piece.gpu.index()].parts > 1))
+}
