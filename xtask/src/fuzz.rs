@@ -30,6 +30,8 @@ enum Target {
     Scenario,
     /// A trace file.
     Trace,
+    /// An event trace for placement.
+    Events,
     /// A profile.
     #[value(name = "profile_csv")]
     ProfileCsv,
@@ -50,6 +52,7 @@ impl Target {
         match self {
             Target::Scenario => "scenario",
             Target::Trace => "trace",
+            Target::Events => "events",
             Target::ProfileCsv => "profile_csv",
             Target::HttpInfer => "http_infer",
             Target::HttpPacked => "http_packed",

@@ -17,6 +17,7 @@ mod report;
 pub mod bound;
 mod goodput;
 pub mod sharing;
+pub mod placement;
 
 pub use goodput::{Goodput, Probe, Search, goodput};
 pub use policy::journal::Replayed;
