@@ -18,6 +18,7 @@ mod demo;
 mod goodput;
 mod fikit;
 mod elasticity;
+mod placement;
 mod faults;
 mod bench;
 mod peers;
@@ -51,6 +52,7 @@ enum Command {
     Goodput(goodput::Arguments),
     Fikit(fikit::Arguments),
     Elasticity(elasticity::Arguments),
+    Placement(placement::Arguments),
     Faults(faults::Arguments),
     Bench(bench::Arguments),
     Peers(peers::Arguments),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Fikit(arguments) => fikit::fikit(&workspace, &arguments),
         Command::Elasticity(arguments) => elasticity::elasticity(&workspace, &arguments),
+        Command::Placement(arguments) => placement::placement(&workspace, &arguments),
         Command::Faults(arguments) => faults::faults(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
         Command::Peers(arguments) => peers::peers(&workspace, &arguments),

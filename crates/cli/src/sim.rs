@@ -6,6 +6,7 @@ mod report;
 mod check;
 mod replay;
 mod sharing;
+mod placement;
 mod scenario;
 mod parallel;
 
@@ -34,7 +35,8 @@ Examples:
   weft sim run examples/01-one-model/scenario.toml --policy deferred --rate 5000
   weft sim goodput examples/01-one-model/scenario.toml --policies weft,eager --seeds 5
   weft sim report examples/01-one-model/scenario.toml -o report.html
-  weft sim sharing examples/10-share-a-gpu/gpu.toml";
+  weft sim sharing examples/10-share-a-gpu/gpu.toml
+  weft sim placement examples/11-place-instances/events.txt";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -44,6 +46,7 @@ enum Command {
     Check(check::Arguments),
     Replay(replay::Arguments),
     Sharing(sharing::Arguments),
+    Placement(placement::Arguments),
 }
 
 /// The file that every command reads.
@@ -95,6 +98,7 @@ pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
         Command::Check(arguments) => check::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Sharing(arguments) => sharing::main(&arguments),
+        Command::Placement(arguments) => placement::main(&arguments),
     }
 }
 

@@ -1,0 +1,128 @@
+//! `weft sim placement`: instances that come and go, and how many GPUs each policy needs for them.
+
+use crate::output::{self, Misuse};
+use crate::page::text::{count, decimal, rate, share};
+use crate::table::{align, row};
+use clap::builder::PossibleValuesParser;
+use serde::Serialize;
+use sim::placement::{Bound, Cluster, NAMES, Report, Trace, bound, parse, replay};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Place instances that start and stop, and count the GPUs that each policy needs.
+///
+/// Replays an event trace through the code that places instances. A line of the file is a dictionary with Time, Action
+/// (start or delete) and Instance: service_name, type (inference, training or llm-inference), gpu_num, sm_requests and
+/// sm_limits as parts of a GPU, and memory in GB for each GPU. Prints the most and the mean number of GPUs in use, what
+/// lies idle of them, how many instances were moved, and how long a decision took.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The event trace, one Python dictionary or JSON object a line
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+
+    /// Policies to compare, separated by commas [default: all of them]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', hide_default_value = true)]
+    #[arg(value_parser = PossibleValuesParser::new(NAMES), default_values_t = NAMES.map(String::from))]
+    policies: Vec<String>,
+
+    /// GPUs in a machine; an LLM is divided within one
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u16).range(1..=64))]
+    node_gpus: u16,
+
+    /// Memory of a GPU, in GB
+    #[arg(long, value_name = "GB", default_value = "40", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    gpu_memory: u32,
+
+    /// Print a list with a JSON object for each policy
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  weft sim placement examples/11-place-instances/events.txt
+  weft sim placement examples/11-place-instances/events.txt --policies dilu,weft,weft-moves --json";
+
+/// A trace is replayed so often. Decisions are the same each time; of the times that each took the least counts, because
+/// the others hold what else the machine did.
+const REPLAYS: usize = 3;
+
+/// What a policy made of the trace.
+#[derive(Debug, Serialize)]
+struct Result {
+    #[serde(flatten)]
+    report: Report,
+    decision_us_p99: f64,
+    bound_gpus: usize,
+    bound_large_gpus: usize,
+}
+
+pub(super) fn main(arguments: &Arguments) -> anyhow::Result<()> {
+    let cluster = Cluster { node_gpus: arguments.node_gpus.into(), memory_gb: arguments.gpu_memory };
+    let shown = arguments.path.display().to_string();
+    let text = std::fs::read_to_string(&arguments.path);
+    let text = text.map_err(|error| Misuse(format!("read trace {shown}: {}", output::reason(&error))))?;
+    let trace = parse(&shown, &text, cluster).map_err(|error| Misuse(format!("read trace {error}")))?;
+    let bound = bound(&trace, cluster);
+    let results: Vec<Result> =
+        arguments.policies.iter().map(|policy| measure(&trace, cluster, policy, bound)).collect();
+    match arguments.json {
+        true => output::print_json(&results),
+        false => output::print(&table(&trace, &results, bound)),
+    }
+}
+
+fn measure(trace: &Trace, cluster: Cluster, policy: &str, bound: Bound) -> Result {
+    let mut least: Vec<Duration> = Vec::new();
+    let mut report = None;
+    for _ in 0..REPLAYS {
+        let mut decision = 0;
+        report = replay(trace, cluster, policy, |decide| {
+            let start = Instant::now();
+            decide();
+            let took = start.elapsed();
+            match least.get_mut(decision) {
+                Some(least) => *least = took.min(*least),
+                None => least.push(took),
+            }
+            decision += 1;
+        });
+    }
+    least.sort_unstable();
+    let p99 = least.get((least.len() * 99).div_ceil(100).max(1) - 1).copied().unwrap_or_default();
+    Result {
+        report: report.expect("clap let only known names pass"),
+        decision_us_p99: p99.as_nanos() as f64 / 1e3,
+        bound_gpus: bound.sums,
+        bound_large_gpus: bound.large,
+    }
+}
+
+fn table(trace: &Trace, results: &[Result], bound: Bound) -> String {
+    let mut rows = vec![row(["policy", "peak GPUs", "of bound", "mean GPUs", "idle", "moves", "splits", "p99 us"])];
+    for Result { report, decision_us_p99, .. } in results {
+        rows.push(vec![
+            report.policy.clone(),
+            count(report.peak_gpus),
+            decimal(report.peak_gpus as f64 / bound.large.max(1) as f64, 3),
+            rate(report.mean_gpus),
+            share(report.fragmentation),
+            count(report.moves),
+            count(report.splits),
+            rate(*decision_us_p99),
+        ]);
+    }
+    format!(
+        "{}\n{} events; no policy needs fewer than {} GPUs: all requests, limits and memory fill {}, and {}.\n",
+        align(&rows),
+        count(trace.events.len()),
+        count(bound.large),
+        count(bound.sums),
+        match bound.large > bound.sums {
+            true => format!("{} parts are too large for two of them to share one", count(bound.large)),
+            false => "too large parts are fewer".to_owned(),
+        }
+    )
+}
