@@ -44,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn join(state: &mut State, gpu: usize) {
-    let labels = if gpu % 3 == 0 { BTreeSet::from(["fast".to_owned()]) } else { BTreeSet::new() };
+    let labels = if gpu.is_multiple_of(3) { BTreeSet::from(["fast".to_owned()]) } else { BTreeSet::new() };
     state.join(GpuId::new(gpu), NodeId::new(gpu / NODE_GPUS), 40 * GB, labels);
 }
 

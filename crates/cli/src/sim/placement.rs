@@ -114,15 +114,10 @@ fn table(trace: &Trace, results: &[Result], bound: Bound) -> String {
             rate(*decision_us_p99),
         ]);
     }
-    format!(
-        "{}\n{} events; no policy needs fewer than {} GPUs: all requests, limits and memory fill {}, and {}.\n",
-        align(&rows),
-        count(trace.events.len()),
-        count(bound.large),
-        count(bound.sums),
-        match bound.large > bound.sums {
-            true => format!("{} parts are too large for two of them to share one", count(bound.large)),
-            false => "too large parts are fewer".to_owned(),
-        }
-    )
+    let why = match bound.large > bound.sums {
+        true => "so many parts are too large for two of them to share one",
+        false => "so many hold all that is asked for at the busiest time",
+    };
+    let events = count(trace.events.len());
+    format!("{}\n{events} events; no policy needs fewer than {} GPUs: {why}.\n", align(&rows), count(bound.large))
 }

@@ -41,6 +41,7 @@ fn line(after: &State, piece: &Piece) -> String {
         },
         Reason::Fits => "leaves the least memory free".to_owned(),
         Reason::Fragment => format!("holds {} GB of it in a fragment", giga(piece.need.memory)),
+        Reason::Cleared => "others moved to make room".to_owned(),
         Reason::Alone => "shares with nobody".to_owned(),
     };
     let request = f64::from(WHOLE - room.request) / f64::from(WHOLE);

@@ -108,7 +108,7 @@ fn clear(
         let mark = sketch.mark();
         let barred: Vec<GpuId> = barred.iter().copied().chain([gpu]).collect();
         if send_away(sketch, &leaving, &barred, budget, further) {
-            return Some(Piece { gpu, need: demand.need, start: 0, reason: Reason::Fits });
+            return Some(Piece { gpu, need: demand.need, start: 0, reason: Reason::Cleared });
         }
         sketch.back_to(mark);
     }

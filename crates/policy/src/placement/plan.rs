@@ -28,6 +28,8 @@ pub enum Reason {
     Fits,
     /// It holds some of an LLM's layers in memory that would be of little use otherwise.
     Fragment,
+    /// Others move away from there.
+    Cleared,
     /// The policy shares no GPU.
     Alone,
 }
