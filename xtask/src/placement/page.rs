@@ -45,6 +45,12 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
     )?;
     writeln!(
         out,
+        "- **The baselines are ours, written from descriptions**: of several orders in which `limit`, `request` and `dilu` \
+         could try GPUs, and several ways in which `dilu` could divide LLMs, those were kept whose figures come closest to \
+         the published ones, which are in the column beside"
+    )?;
+    writeln!(
+        out,
         "- *Idle*: what lies idle on the GPUs in use, of whichever of the three is scarcest, over time. Decision: 99th \
          percentile, in microseconds; of three replays the least counts for each decision\n"
     )?;
