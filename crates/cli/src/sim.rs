@@ -36,7 +36,7 @@ Examples:
   weft sim goodput examples/01-one-model/scenario.toml --policies weft,eager --seeds 5
   weft sim report examples/01-one-model/scenario.toml -o report.html
   weft sim sharing examples/10-share-a-gpu/gpu.toml
-  weft sim placement examples/11-place-instances/events.txt";
+  weft sim placement examples/12-place-instances/events.txt";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use sim::placement::{Bound, Cluster, NAMES, bound, parse, replay};
 use std::path::Path;
 
-const EVENTS: &str = include_str!("../../../examples/11-place-instances/events.txt");
+const EVENTS: &str = include_str!("../../../examples/12-place-instances/events.txt");
 
 /// GPUs at the busiest time.
 fn peak(text: &str, policy: &str) -> usize {

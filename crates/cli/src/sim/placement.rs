@@ -42,8 +42,8 @@ pub(super) struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  weft sim placement examples/11-place-instances/events.txt
-  weft sim placement examples/11-place-instances/events.txt --policies dilu,weft,weft-moves --json";
+  weft sim placement examples/12-place-instances/events.txt
+  weft sim placement examples/12-place-instances/events.txt --policies dilu,weft,weft-moves --json";
 
 /// A trace is replayed so often. Decisions are the same each time; of the times that each took the least counts, because
 /// the others hold what else the machine did.
