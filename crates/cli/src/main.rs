@@ -107,3 +107,15 @@ fn main() -> ExitCode {
     let own = error.downcast_ref::<Exit>().map(|exit| exit.code);
     ExitCode::from(own.unwrap_or(if error.is::<Misuse>() { 2 } else { 1 }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// What clap only checks where debug assertions are on, and only for the command that is used.
+    #[test]
+    fn every_command_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -15,6 +15,7 @@ use serde_json::Number;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
+#[group(id = "grid")]
 pub(super) struct Arguments {
     /// Measurements of the model: a CSV file with rows of batch, SM percent, latency in seconds, requests a second
     #[arg(long, value_name = "FILE")]
