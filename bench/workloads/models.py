@@ -5,6 +5,8 @@ Weights are random and inputs constant: only time is of interest.
 
 import torch
 
+from progress import Progress
+
 PROMPT, TOKENS = 16, 8
 GPT2_BATCH, GPT2_LENGTH = 64, 512
 BERT_LENGTH = 128
@@ -103,14 +105,22 @@ def gpt2_graphed(batch):
 
 def trained(model, loss):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    progress = Progress(model)
 
-    def step():
+    def work():
         optimizer.zero_grad(set_to_none=True)
         value = loss()
         value.backward()
         optimizer.step()
         value.item()
 
+    def step():
+        progress.step(work)
+
+    # The first step allocates, and takes longer for it.
+    work()
+    progress.calibrate(work)
+    step.progress = progress
     return step
 
 

@@ -9,7 +9,8 @@ where the rate is 0. It is busy in the same way before that, so that what is mea
 
     {"done": 120, "seconds": 2.99, "latencies_us": [5100, ...]}
 
-`seconds` is until the last one that was done in time. Ends with its input.
+`seconds` is until the last one that was done in time. Training adds `per_second`, in which half a step is half a step.
+Ends with its input.
 """
 
 import argparse
@@ -79,8 +80,19 @@ def main():
         work = warm(models.inference(asked.name, asked.batch or 1, asked.graph), 20)
     print("ready", flush=True)
     for line in sys.stdin:
-        latencies, seconds = busy(work, json.loads(line))
-        print(json.dumps({"done": len(latencies), "seconds": seconds, "latencies_us": latencies}), flush=True)
+        command = json.loads(line)
+        progress, seen, looks = getattr(work, "progress", None), [], []
+        if progress:
+            ends = (command["at_ns"], command["at_ns"] + int(command["seconds"] * 1e9))
+            looks = [progress.at(when, seen) for when in ends]
+        latencies, seconds = busy(work, command)
+        answer = {"done": len(latencies), "seconds": seconds, "latencies_us": latencies}
+        for look in looks:
+            look.join()
+        if len(seen) == 2:
+            (steps, began), (more, ended) = seen
+            answer["per_second"] = max(0.0, more - steps) / ((ended - began) / 1e9)
+        print(json.dumps(answer), flush=True)
         torch.cuda.empty_cache()
 
 

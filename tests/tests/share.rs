@@ -314,3 +314,24 @@ fn programs_find_the_mps_server_or_are_told_why_not() {
     let moved = machine.ask(&["set", "here", "--share", "time"]);
     refused(&moved, 2, "unexpected argument");
 }
+
+/// A best-effort program with one kernel that never ends, and a latency program that never waits for the GPU.
+#[test]
+fn who_never_ends_and_who_never_waits_stop_nobody() {
+    let machine = Machine::new();
+    let endless = ["--class", "best-effort", "--name", "endless"];
+    let _endless = machine.start(&endless, "closedloop", &["--seconds", "1", "--us", "600000000", "--every", "1"]);
+    machine.wait("its kernel", |machine| machine.tenant("endless").filter(|tenant| tenant["launches"] == 1));
+    let output = machine.run(&["--class", "latency"], "closedloop", &["--seconds", "1", "--us", "100"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+
+    let restless = ["--class", "latency", "--name", "restless"];
+    let _restless = machine.start(&restless, "launches", &["--count", "10000000", "--us", "50"]);
+    let other = ["--class", "best-effort", "--name", "other"];
+    let _other = machine.start(&other, "closedloop", &["--seconds", "60", "--us", "100"]);
+    for name in ["restless", "other"] {
+        let launches = |machine: &Machine| machine.tenant(name)?["launches"].as_u64();
+        let before = machine.wait("launches", |machine| launches(machine).filter(|count| *count > 0));
+        machine.wait("more launches", |machine| launches(machine).filter(|count| *count > before + 100));
+    }
+}

@@ -14,7 +14,7 @@ use crate::sample::Samples;
 use crate::space::Space;
 use crate::types::Device;
 use crate::{fork, gate, real};
-use shm::{BURST_IDLE_NS, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE};
+use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -112,18 +112,39 @@ impl Gpu {
         live.fold(self.used(), |sum, page| sum.saturating_add(page.word(|page| &page.used_bytes)))
     }
 
-    /// The slices of other tenants that have work on the GPU, together; 0 when it is all ours.
+    /// Whether our kernels run beside those of others instead of in turns with them.
+    pub(crate) fn shares_space(&self) -> bool {
+        let mode = self.window().map(|window| window.control().half(|page| &page.mode));
+        mode.is_some_and(|mode| Mode::from_word(mode) == Mode::Space)
+    }
+
+    /// Whether another tenant has work on the GPU.
+    pub(crate) fn others_are_busy(&self, now_ns: u64) -> bool {
+        self.busy_slices(now_ns).next().is_some()
+    }
+
+    /// The slices of other tenants that have work on the GPU, together, where they are between ours; 0 when it is all
+    /// ours.
     pub(crate) fn others_slices_ns(&self, now_ns: u64) -> u64 {
-        let Some(window) = self.window() else { return 0 };
-        let own = window.own().slot.load(Ordering::Relaxed) as usize;
-        let others = (0..SLOTS).filter(|slot| *slot != own).map(|slot| window.slot(slot));
-        let busy = others.filter(|page| {
+        if self.shares_space() {
+            return 0;
+        }
+        self.busy_slices(now_ns).fold(0, u64::saturating_add)
+    }
+
+    /// The slice of each other tenant that has work on the GPU.
+    fn busy_slices(&self, now_ns: u64) -> impl Iterator<Item = u64> {
+        let others = self.window().into_iter().flat_map(|window| {
+            let own = window.own().slot.load(Ordering::Relaxed) as usize;
+            (0..SLOTS).filter(move |slot| *slot != own).map(|slot| window.slot(slot))
+        });
+        let busy = others.filter(move |page| {
             page.half(|page| &page.state) == STATE_LIVE
                 && page.word(|page| &page.burst_since_ns) != 0
                 && (page.word(|page| &page.busy_until_ns).saturating_add(BURST_IDLE_NS) > now_ns
                     || gate::is_syncing(page.word(|page| &page.syncing_since_ns), now_ns))
         });
-        busy.map(|page| slice_ns(page.half(|page| &page.slice_us))).fold(0, u64::saturating_add)
+        busy.map(|page| slice_ns(page.half(|page| &page.slice_us)))
     }
 
     /// How long our work runs before others get the GPU.

@@ -32,7 +32,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["allocations", "closedloop", "hello", "workload"] {
+        for name in ["allocations", "closedloop", "hello", "launches", "workload"] {
             let source = root().join("tests/programs").join(name).with_extension("c");
             let mut compile = Command::new("gcc");
             compile.args(["-O2", "-rdynamic", "-D_GNU_SOURCE", "-o"]).arg(folder.path().join(name)).arg(source);

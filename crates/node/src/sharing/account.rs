@@ -59,12 +59,12 @@ pub(super) struct Account {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
-    charged_ns: u64,
     wanted_ns: u64,
     bursts: u64,
     burst_ns: u64,
     burst_wait_ns: u64,
     slices: bool,
+    on_gpu: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +138,6 @@ impl Account {
         self.refused = self.refused.saturating_add(grew(page.refused, &mut seen.refused));
         self.charged_ns = self.charged_ns.saturating_add(charged);
         self.waited_ns = self.waited_ns.saturating_add(waited);
-        self.look.charged_ns = self.look.charged_ns.saturating_add(charged);
         self.look.bursts = self.look.bursts.saturating_add(bursts);
         let burst_ns = grew(page.burst_ns_total, &mut seen.burst_ns_total).min(CHARGE_MOST_NS);
         self.look.burst_ns = self.look.burst_ns.saturating_add(burst_ns);
@@ -154,6 +153,9 @@ impl Account {
         for (all, its) in self.hooks.iter_mut().zip(page.hooks) {
             *all |= its;
         }
+
+        // What was launched may run for many looks, and longer than its own clock says while its process waits for it.
+        self.look.on_gpu |= charged > 0 || page.busy_until_ns > from_ns || page.syncing_since_ns != 0;
 
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
         // Beside others it is done later than its own clock says, which a burst that goes on shows.
@@ -214,9 +216,9 @@ impl Account {
         (self.burst_work_ns, self.burst_alone) = (0, true);
     }
 
-    /// What was charged during this look.
-    pub(super) fn charged_now_ns(&self) -> u64 {
-        self.look.charged_ns
+    /// Whether it had work on the GPU during this look.
+    pub(super) fn was_on_gpu(&self) -> bool {
+        self.look.on_gpu
     }
 
     /// What the policy is to see.

@@ -12,6 +12,7 @@ use super::slot::{Occupant, Seen, Slot};
 use super::wire::{GpuStatus, TenantStatus};
 use policy::sharing::{Action, Class, Filling, GpuView, Manner, Sharing, WHOLE};
 use policy::{TenantId, Time};
+use rpc::Way;
 use shm::{ControlPage, SLOTS};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -152,9 +153,9 @@ impl Board {
             account.read(page.as_ref(), &mut occupant.seen, interval, memory);
         }
         self.accounts.retain(|_, account| account.processes > 0);
-        let busy = self.accounts.values().filter(|account| account.charged_now_ns() > 0).count();
+        let busy = self.accounts.values().filter(|account| account.was_on_gpu()).count();
         for account in self.accounts.values_mut() {
-            let others = busy - usize::from(account.charged_now_ns() > 0);
+            let others = busy - usize::from(account.was_on_gpu());
             account.end(interval, others == 0);
         }
     }
@@ -185,6 +186,7 @@ impl Board {
             let told = Told {
                 class: class_word(share.class),
                 priority: share.priority.into(),
+                mode: if share.way == Way::Space { shm::Mode::Space } else { shm::Mode::Time },
                 above,
                 siblings: slots_where(&|other, _| other == tenant),
                 allowed_ns: account.allowed_for(&occupant.seen),
@@ -278,6 +280,7 @@ impl Board {
 struct Told {
     class: u32,
     priority: u32,
+    mode: shm::Mode,
     above: u64,
     siblings: u64,
     allowed_ns: u64,
@@ -310,6 +313,7 @@ impl Told {
         };
         half(&page.class, self.class);
         half(&page.priority, self.priority);
+        half(&page.mode, self.mode as u32);
         half(&page.request_permille, self.request);
         half(&page.limit_permille, self.limit);
         half(&page.space_permille, self.space);

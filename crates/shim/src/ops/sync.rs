@@ -166,9 +166,16 @@ fn done(gpu: &Gpu, began_ns: u64) {
     let class = Class::from_word(window.control().half(|page| &page.class));
     let now = now_ns();
     // Others measure; what their syncs say is as much about their neighbours as about them.
-    let learn = (class == Class::Latency).then(|| {
-        let slice = gpu.slice_ns();
-        WHOLE * slice / slice.saturating_add(gpu.others_slices_ns(now))
-    });
+    let learn = (class == Class::Latency).then(|| ours(gpu, now)).flatten();
     gpu.clock.idle(window.own(), &IDENTITIES, began_ns, now, learn);
+}
+
+/// Which part of the GPU's time was ours, in thousandths. Where kernels run side by side that cannot be told while others
+/// have any, and what is learned from is only when nobody has.
+fn ours(gpu: &Gpu, now_ns: u64) -> Option<u64> {
+    if gpu.shares_space() {
+        return (!gpu.others_are_busy(now_ns)).then_some(WHOLE);
+    }
+    let slice = gpu.slice_ns();
+    Some(WHOLE * slice / slice.saturating_add(gpu.others_slices_ns(now_ns)))
 }

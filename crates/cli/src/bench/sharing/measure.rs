@@ -359,7 +359,8 @@ fn side(answers: Vec<Answer>) -> Option<Side> {
     if answers.is_empty() {
         return None;
     }
-    let rate = |answer: &Answer| if answer.done == 0 { 0.0 } else { answer.done as f64 / answer.seconds };
+    let whole = |answer: &Answer| if answer.done == 0 { 0.0 } else { answer.done as f64 / answer.seconds };
+    let rate = |answer: &Answer| answer.per_second.unwrap_or_else(|| whole(answer));
     let done = answers.iter().map(|answer| answer.done).sum();
     let rate_rps = answers.iter().map(rate).sum();
     let latencies = answers.into_iter().flat_map(|answer| answer.latencies_us).collect();
@@ -441,7 +442,12 @@ mod tests {
 
     #[test]
     fn sides_are_sums() {
-        let answer = |done: u64, seconds| Answer { done, seconds, latencies_us: vec![10 * done; done as usize] };
+        let answer = |done: u64, seconds| Answer {
+            done,
+            seconds,
+            latencies_us: vec![10 * done; done as usize],
+            per_second: None,
+        };
         let both = side(vec![answer(4, 2.0), answer(1, 0.5), answer(0, 0.0)]).unwrap();
         assert_eq!((both.done, both.rate_rps), (5, 4.0));
         assert_eq!(both.latencies.unwrap().max_us, 40);

@@ -33,6 +33,9 @@ pub(super) struct Answer {
     /// Until the last request that was done in time.
     pub(super) seconds: f64,
     pub(super) latencies_us: Vec<u64>,
+    /// What it did a second, parts of requests included, where it knows.
+    #[serde(default)]
+    pub(super) per_second: Option<f64>,
 }
 
 /// A program that runs.
@@ -138,6 +141,9 @@ fn read(line: &str) -> Result<Answer, String> {
     if answer.done != answer.latencies_us.len() as u64 {
         return Err(format!("{} done, {} latencies", answer.done, answer.latencies_us.len()));
     }
+    if let Some(rate) = answer.per_second.filter(|rate| !rate.is_finite() || *rate < 0.0) {
+        return Err(format!("{rate} requests a second"));
+    }
     if !answer.seconds.is_finite() || answer.seconds < 0.0 || (answer.done > 0 && answer.seconds == 0.0) {
         return Err(format!("{} done in {} s", answer.done, answer.seconds));
     }
@@ -181,7 +187,7 @@ mod tests {
         program.wait_ready(Duration::from_secs(20), &interrupt).unwrap();
         program.order(&ORDER).unwrap();
         let answer = program.answer(soon(), &interrupt).unwrap();
-        assert_eq!(answer, Answer { done: 2, seconds: 1.5, latencies_us: vec![7, 9] });
+        assert_eq!(answer, Answer { done: 2, seconds: 1.5, latencies_us: vec![7, 9], per_second: None });
         program.close();
         program.wait_end(soon());
         assert!(program.process.ended().unwrap().success());
@@ -205,6 +211,9 @@ mod tests {
         assert!(wrong(count, long).contains("2 done, 1 latencies"));
         let never = "echo ready; read line; echo '{\"done\":1,\"seconds\":0,\"latencies_us\":[7]}'; sleep 60";
         assert!(wrong(never, long).contains("1 done in 0 s"));
+        let less =
+            "echo ready; read line; echo '{\"done\":0,\"seconds\":1,\"latencies_us\":[],\"per_second\":-1}'; sleep 60";
+        assert!(wrong(less, long).contains("-1 requests a second"));
         let missing = Program::start("it".into(), Command::new("/nothing/of/this/name")).unwrap_err();
         assert_eq!(missing, "it cannot be started: /nothing/of/this/name: no such file or folder");
     }

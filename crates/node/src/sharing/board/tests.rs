@@ -205,3 +205,41 @@ fn rubbish_in_a_page_is_its_own_trouble() {
     let before = bench.page(1).charged_ns.load(Ordering::Relaxed);
     assert!(bench.control(1).allowed_ns > before);
 }
+
+/// A burst of the first tenant: it launches for so long and then waits for so long, in a tick of its own.
+fn burst(bench: &mut Bench, host_ns: u64, wait_ns: u64, neighbour_until_ns: u64) -> (u64, u64) {
+    let page = bench.page(0);
+    page.charged_ns.fetch_add(MS, Ordering::Relaxed);
+    page.bursts.fetch_add(1, Ordering::Relaxed);
+    page.burst_ns_total.fetch_add(host_ns + wait_ns, Ordering::Relaxed);
+    page.burst_wait_ns_total.fetch_add(wait_ns, Ordering::Relaxed);
+    bench.page(1).busy_until_ns.store(neighbour_until_ns, Ordering::Relaxed);
+    bench.tick();
+    let view = &bench.board.view.tenants[0];
+    (view.burst.nanos(), view.burst_alone.nanos())
+}
+
+#[test]
+fn a_slower_host_is_no_neighbour_and_a_neighbour_is() {
+    let mut bench = Bench::new(&[r#"{"class": "latency"}"#, r#"{"class": "best-effort"}"#]);
+    bench.tick();
+    assert_eq!(burst(&mut bench, 4 * MS, MS / 2, u64::MAX), (4 * MS + MS / 2, 0), "never seen alone");
+    // Its neighbour launched once, long ago, and its kernel runs on: that is not alone.
+    assert_eq!(burst(&mut bench, 4 * MS, 2 * MS, u64::MAX).1, 0);
+    for _ in 0..3 {
+        assert_eq!(burst(&mut bench, 4 * MS, MS / 2, 0), (4 * MS + MS / 2, 4 * MS + MS / 2));
+    }
+    let (took, alone) = burst(&mut bench, 6 * MS, MS / 2, u64::MAX);
+    assert_eq!((took, alone), (6 * MS + MS / 2, 6 * MS + MS / 2), "its host was slower");
+    let (took, alone) = burst(&mut bench, 4 * MS, 2 * MS, u64::MAX);
+    assert_eq!((took, alone), (6 * MS, 4 * MS + MS / 2), "it waited longer for the GPU");
+}
+
+#[test]
+fn programs_know_whether_others_are_beside_them() {
+    let mut bench = Bench::new(&[r#"{"class": "latency", "way": "space"}"#, r#"{"way": "time", "sms": "50%"}"#]);
+    bench.tick();
+    let [space, time] = [0, 1].map(|slot| bench.control(slot));
+    assert_eq!((space.mode, space.space_permille), (shm::Mode::Space, 0));
+    assert_eq!((time.mode, time.space_permille), (shm::Mode::Time, 500));
+}
