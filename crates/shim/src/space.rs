@@ -15,7 +15,8 @@
 //!
 //! Invariants:
 //! 1. What comes before the kernel in its stream is done before it, and what comes after waits for it, as without us.
-//! 2. Whatever is refused is launched as the program asked, and not tried again after a few times.
+//! 2. Whatever is refused is launched as the program asked, and not tried again after a few times; a kernel that needs
+//!    all its blocks at once is none of these times.
 //! 3. Nothing is asked while anything is captured, and nobody waits for another thread that is at this.
 
 #![deny(unsafe_code)]
@@ -35,6 +36,8 @@ const LONG_BETWEEN_NS: u64 = 400_000;
 const GROUP: u32 = 8;
 /// Groups that are told apart.
 const GROUPS: usize = 33;
+/// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`: this kernel needs all its blocks at once. Others do not.
+const TOO_LARGE: CuResult = 720;
 /// Refusals after which nothing is tried any more.
 const PATIENCE: u32 = 16;
 
@@ -115,6 +118,7 @@ pub(crate) fn launch(
             }
             Some(SUCCESS)
         }
+        Err(TOO_LARGE) => None,
         Err(refusal) => {
             parts.refusals += 1;
             if let Some(window) = gpu.window() {
