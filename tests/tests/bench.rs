@@ -50,7 +50,8 @@ fn bench(machine: &Machine, mps: &str, pairs: &str, arguments: &[&str]) -> Comma
     command.args(QUICK).args(arguments).stdin(Stdio::null());
     let path = std::env::var("PATH").unwrap();
     command.env("PATH", format!("{}:{path}", tools.display())).env("TMPDIR", temporary);
-    command.env("NOTES", folder.join("notes"));
+    // What MPS is started with is found by its name, as anybody finds it.
+    command.env("NOTES", folder.join("notes")).env_remove("WEFT_MPS_CONTROL");
     command
 }
 
