@@ -8,8 +8,8 @@
 //! 2. Up slowly: only after [`CALM`] of good bursts, and a rung that turned out bad is not tried again before a time that
 //!    doubles whenever it does, so that it settles instead of swinging.
 //! 3. Nothing is learned from bursts of which is not known how long they take alone. Where that stays unknown while
-//!    best-effort work runs, that work is held for [`MEASURE`] to find out, and now and then again, because programs
-//!    change.
+//!    best-effort work runs, that work is held for [`MEASURE`] to find out, later and later where that does not help,
+//!    and every minute where it does, because programs change.
 //! 4. A latency tenant that did nothing for [`IDLE`] is given up for the moment: everything is best-effort's until it
 //!    comes back.
 
@@ -145,6 +145,8 @@ pub(super) struct Adjustment {
     watched: BTreeMap<TenantId, Watched>,
     measuring: Option<Time>,
     measured: Time,
+    /// When to try again to see somebody alone who was not: others may never leave it alone.
+    again: Span,
     looked: Time,
 }
 
@@ -161,7 +163,15 @@ pub(super) enum Need {
 
 impl Adjustment {
     pub(super) fn new(space: Ladder, slice: Ladder) -> Adjustment {
-        Adjustment { space, slice, watched: BTreeMap::new(), measuring: None, measured: Time::ZERO, looked: Time::ZERO }
+        Adjustment {
+            space,
+            slice,
+            watched: BTreeMap::new(),
+            measuring: None,
+            measured: Time::ZERO,
+            again: MEASURE_AGAIN,
+            looked: Time::ZERO,
+        }
     }
 
     /// Looks at the latency tenants; `beside` says whether there is best-effort work.
@@ -194,7 +204,7 @@ impl Adjustment {
             watched.bursts = tenant.bursts;
             match ratio(tenant) {
                 Some(ratio) => {
-                    watched.unknown = 0;
+                    (watched.unknown, self.again) = (0, MEASURE_AGAIN);
                     watched.ratio = if watched.ratio == 0 { ratio } else { (watched.ratio * 7 + ratio) / 8 };
                     worst = worst.max(Some(ratio));
                 }
@@ -227,9 +237,12 @@ impl Adjustment {
             return false;
         }
         let unknown = self.watched.values().any(|watched| watched.unknown > BURSTS);
-        let due = if unknown { self.measured + MEASURE_AGAIN } else { self.measured + MEASURE_ANEW };
+        let due = if unknown { self.measured + self.again } else { self.measured + MEASURE_ANEW };
         if now >= due || unknown && self.measured == Time::ZERO {
             self.measuring = Some(now);
+            if self.measured > Time::ZERO {
+                self.again = self.again.scale(2, 1).min(AGAIN_MOST);
+            }
         }
         self.measuring.is_some()
     }
@@ -315,6 +328,12 @@ mod tests {
             held += u32::from(adjustment.look(at(step * 10), std::iter::once(&tenant), true) == Need::All);
         }
         assert!((20..40).contains(&held), "{held} of 1000 looks");
+        for step in 1000..10_000 {
+            tenant.bursts += 1;
+            tenant.wanted += Span::from_millis(5);
+            held += u32::from(adjustment.look(at(step * 10), std::iter::once(&tenant), true) == Need::All);
+        }
+        assert!(held < 100, "{held} of 10000 looks: it is tried less and less where it does not help");
     }
 
     #[test]
