@@ -142,7 +142,7 @@ impl Sharing {
         let used: u32 = claims.iter().map(|claim| claim.used).sum();
         if short && claims.len() > 1 {
             let over = self.capacity.saturating_sub(used);
-            self.capacity = (self.capacity - over.div_ceil(64).min(self.capacity)).max(CAPACITY_LEAST);
+            self.capacity = (self.capacity - over.div_ceil(32).min(self.capacity)).max(CAPACITY_LEAST);
             self.patience = PATIENCE;
         } else if self.patience == 0 {
             self.capacity = (self.capacity + 1).min(WHOLE);
