@@ -8,8 +8,9 @@
 //! 2. Up slowly: only after [`CALM`] of good bursts, and a rung that turned out bad is not tried again before a time that
 //!    doubles whenever it does, so that it settles instead of swinging.
 //! 3. Nothing is learned from bursts of which is not known how long they take alone. Where that stays unknown while
-//!    best-effort work runs, that work is held for [`MEASURE`] to find out, later and later where that does not help,
-//!    and every minute where it does, because programs change.
+//!    best-effort work runs, that work is held to find out: until everybody was seen, or for [`HOLD_FIRST`], and twice
+//!    as long the next time where that did not do. At [`HOLD_MOST`] it is tried later and later, and where it does help
+//!    every minute, because programs change.
 //! 4. A latency tenant that did nothing for [`IDLE`] is given up for the moment: everything is best-effort's until it
 //!    comes back.
 
@@ -27,8 +28,13 @@ const IDLE: Span = Span::from_secs(1);
 /// How busy a tenant is, is seen over this long; and what leaves time to others, in millionths.
 const BUSY_OVER: Span = Span::from_millis(500);
 const LEAVE_TIME: u64 = 800_000;
-/// How long best-effort work is held to see a latency tenant alone, and how seldom.
-pub(super) const MEASURE: Span = Span::from_millis(120);
+/// How long best-effort work is held to see a latency tenant alone, at first and at most: somebody waits for it.
+const HOLD_FIRST: Span = Span::from_millis(15);
+const HOLD_MOST: Span = Span::from_millis(120);
+/// So many bursts of everybody in a hold are enough.
+const SEEN: u64 = 3;
+/// How soon it is held longer, and how seldom as long as it may be.
+const HOLD_LONGER: Span = Span::from_millis(500);
 const MEASURE_AGAIN: Span = Span::from_secs(5);
 const MEASURE_ANEW: Span = Span::from_secs(60);
 /// Bursts that tell something about a rung.
@@ -131,10 +137,23 @@ struct Watched {
     active: Time,
     /// Bursts since it was last seen alone.
     unknown: u32,
+    /// Bursts in the present hold of which is known what they take alone.
+    seen: u64,
     /// The last mean that was seen, in thousandths.
     ratio: u64,
     /// The part of the time in which it has work, in millionths.
     busy: u64,
+}
+
+impl Watched {
+    fn new(now: Time, tenant: &TenantView) -> Watched {
+        let (bursts, wanted) = (tenant.bursts, tenant.wanted);
+        Watched { bursts, wanted, active: now, unknown: 0, seen: 0, ratio: 0, busy: 0 }
+    }
+
+    fn is_active(&self, now: Time) -> bool {
+        now < self.active + IDLE
+    }
 }
 
 /// What latency tenants bear at present.
@@ -145,6 +164,8 @@ pub(super) struct Adjustment {
     watched: BTreeMap<TenantId, Watched>,
     measuring: Option<Time>,
     measured: Time,
+    /// How long best-effort work is held the next time.
+    hold: Span,
     /// When to try again to see somebody alone who was not: others may never leave it alone.
     again: Span,
     looked: Time,
@@ -169,7 +190,8 @@ impl Adjustment {
             watched: BTreeMap::new(),
             measuring: None,
             measured: Time::ZERO,
-            again: MEASURE_AGAIN,
+            hold: HOLD_FIRST,
+            again: HOLD_LONGER,
             looked: Time::ZERO,
         }
     }
@@ -184,9 +206,7 @@ impl Adjustment {
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
         let mut worst = None;
         for tenant in latency {
-            let new =
-                Watched { bursts: tenant.bursts, wanted: tenant.wanted, active: now, unknown: 0, ratio: 0, busy: 0 };
-            let watched = self.watched.entry(tenant.id).or_insert(new);
+            let watched = self.watched.entry(tenant.id).or_insert(Watched::new(now, tenant));
             if tenant.wanted > watched.wanted {
                 watched.active = now;
             }
@@ -201,10 +221,13 @@ impl Adjustment {
             if tenant.bursts == watched.bursts {
                 continue;
             }
+            let bursts = tenant.bursts.saturating_sub(watched.bursts);
             watched.bursts = tenant.bursts;
             match ratio(tenant) {
                 Some(ratio) => {
-                    (watched.unknown, self.again) = (0, MEASURE_AGAIN);
+                    watched.unknown = 0;
+                    watched.seen += bursts;
+                    self.again = self.again.min(MEASURE_AGAIN);
                     watched.ratio = if watched.ratio == 0 { ratio } else { (watched.ratio * 7 + ratio) / 8 };
                     worst = worst.max(Some(ratio));
                 }
@@ -227,8 +250,16 @@ impl Adjustment {
     /// Whether best-effort work is held to see somebody alone.
     fn measure(&mut self, now: Time) -> bool {
         if let Some(since) = self.measuring {
-            if now < since + MEASURE {
+            let active = self.watched.values().filter(|watched| watched.is_active(now));
+            if now < since + self.hold && !active.clone().all(|watched| watched.seen >= SEEN) {
                 return true;
+            }
+            if self.watched.values().any(|watched| watched.unknown > 0) {
+                self.again = match self.hold < HOLD_MOST {
+                    true => HOLD_LONGER,
+                    false => self.again.scale(2, 1).max(MEASURE_AGAIN).min(AGAIN_MOST),
+                };
+                self.hold = self.hold.scale(2, 1).min(HOLD_MOST);
             }
             (self.measuring, self.measured) = (None, now);
             for watched in self.watched.values_mut() {
@@ -240,8 +271,8 @@ impl Adjustment {
         let due = if unknown { self.measured + self.again } else { self.measured + MEASURE_ANEW };
         if now >= due || unknown && self.measured == Time::ZERO {
             self.measuring = Some(now);
-            if self.measured > Time::ZERO {
-                self.again = self.again.scale(2, 1).min(AGAIN_MOST);
+            for watched in self.watched.values_mut() {
+                watched.seen = 0;
             }
         }
         self.measuring.is_some()
@@ -254,7 +285,7 @@ impl Adjustment {
 
     /// Whether a latency tenant needs the GPU.
     pub(super) fn is_active(&self, tenant: TenantId, now: Time) -> bool {
-        self.watched.get(&tenant).is_some_and(|watched| now < watched.active + IDLE)
+        self.watched.get(&tenant).is_some_and(|watched| watched.is_active(now))
     }
 
     /// The latency tenant that suffers most, and by how much, in thousandths of what it may take.
@@ -334,6 +365,27 @@ mod tests {
             held += u32::from(adjustment.look(at(step * 10), std::iter::once(&tenant), true) == Need::All);
         }
         assert!(held < 100, "{held} of 10000 looks: it is tried less and less where it does not help");
+    }
+
+    #[test]
+    fn who_is_soon_seen_is_not_waited_for() {
+        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut tenant = TenantView::new(TenantId(0));
+        let mut held = Vec::new();
+        for step in 0..5_000 {
+            let need = adjustment.look(at(step), std::iter::once(&tenant), true);
+            // A burst every 2 ms; how long one takes alone is known once one was.
+            if step % 2 == 0 {
+                tenant.bursts += 1;
+                tenant.wanted += Span::from_millis(1);
+                if need == Need::All {
+                    tenant.burst_alone = Span::from_millis(1);
+                }
+            }
+            held.extend((need == Need::All).then_some(step));
+        }
+        let (first, last) = (held[0], held[held.len() - 1]);
+        assert!(last - first < 8, "held from {first} to {last} ms, {} times", held.len());
     }
 
     #[test]
