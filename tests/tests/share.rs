@@ -335,3 +335,26 @@ fn who_never_ends_and_who_never_waits_stop_nobody() {
         machine.wait("more launches", |machine| launches(machine).filter(|count| *count > before + 100));
     }
 }
+
+#[test]
+fn what_was_learned_of_a_program_is_kept_for_its_next_run() {
+    let machine = Machine::new();
+    let learned = || {
+        let files = std::fs::read_dir(machine.socket().with_extension("learned")).into_iter().flatten();
+        let read = |path: &std::path::Path| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        files.map(|file| read(&file.unwrap().path())).collect::<Vec<serde_json::Value>>()
+    };
+    let run = |us: &str| {
+        let ran = machine.run(&["--name", "train"], "closedloop", &["--seconds", "0.5", "--us", us, "--every", "4"]);
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+        machine.wait("the tenant to be gone", |machine| machine.tenant("train").is_none().then_some(()));
+        learned()
+    };
+    let first = run("2000");
+    assert_eq!(first.len(), 1, "{first:?}");
+    let kernels = first[0]["kernels"].as_array().unwrap();
+    assert!(kernels.iter().any(|kernel| (1_800_000..2_200_000).contains(&kernel[1].as_u64().unwrap())), "{kernels:?}");
+    assert!(!first[0]["program"].to_string().contains("--every"), "what people say on command lines is not kept");
+    assert_eq!(run("2000").len(), 1, "the same program");
+    assert_eq!(run("3000").len(), 2, "another command line");
+}

@@ -3,7 +3,8 @@
 use node::sharing::{Answer, Change, Client, Config, Daemon, Gpu, Gpus, Place, Question, Register, Status, Uuid};
 use rpc::ShareAsked;
 use shm::{
-    Connection, ControlPage, FileList, MAX_MESSAGE, Message, Name, OwnPage, SLOTS, SeenPage, TenantPage, VERSION,
+    Connection, ControlPage, FileList, MAX_MESSAGE, Message, Name, Note, NotesPage, OwnPage, SLOTS, SeenPage,
+    TenantPage, VERSION,
 };
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -115,6 +116,7 @@ struct Process {
     _connection: Connection,
     page: OwnPage<TenantPage>,
     control: SeenPage<ControlPage>,
+    notes: OwnPage<NotesPage>,
     slots: Vec<SeenPage<TenantPage>>,
     slot: u32,
 }
@@ -128,14 +130,15 @@ fn attach(bench: &Bench, name: &str) -> Process {
     let Ok(Message::Attached { slot, slots, generation, tenant }) = Message::decode(&buffer[..length]) else {
         panic!("{:?}", Message::decode(&buffer[..length]))
     };
-    assert_eq!((slots as usize, files.len()), (SLOTS, SLOTS + 2));
+    assert_eq!((slots as usize, files.len()), (SLOTS, SLOTS + 3));
     let page = OwnPage::<TenantPage>::open(files[0].as_fd()).unwrap();
     let control = SeenPage::open(files[1].as_fd()).unwrap();
     assert!(OwnPage::<ControlPage>::open(files[1].as_fd()).is_err(), "the control page is to be read");
-    assert!(OwnPage::<TenantPage>::open(files[2].as_fd()).is_err(), "the pages of others are to be read");
-    let slots = files[2..].iter().map(|file| SeenPage::open(file.as_fd()).unwrap()).collect();
+    assert!(OwnPage::<TenantPage>::open(files[3].as_fd()).is_err(), "the pages of others are to be read");
+    let notes = OwnPage::<NotesPage>::open(files[2].as_fd()).unwrap();
+    let slots = files[3..].iter().map(|file| SeenPage::open(file.as_fd()).unwrap()).collect();
     page.occupy(std::process::id(), slot, generation, tenant);
-    Process { _connection: connection, page, control, slots, slot }
+    Process { _connection: connection, page, control, notes, slots, slot }
 }
 
 #[test]
@@ -181,6 +184,26 @@ fn who_was_there_is_there_after_a_restart() {
     assert_eq!(bench.status().idle[0].share.limit.to_string(), "40%");
     let process = attach(&bench, "train");
     assert_eq!(process.control.read().unwrap().limit_permille, 400);
+}
+
+#[test]
+fn what_a_program_knows_of_its_kernels_is_there_in_its_next_run() {
+    let mut bench = Bench::new();
+    let note = |key, duration_ns| Note { key, duration_ns, gap_ns: 3 };
+    let process = attach(&bench, "train");
+    assert!(process.notes.read().is_empty());
+    process.notes.put(note(2, 500));
+    drop(process);
+    bench.wait("it to be gone", |status| status.gpus[0].tenants.is_empty());
+    let process = attach(&bench, "another name of the same program");
+    assert_eq!(process.notes.read(), [note(2, 500)]);
+    process.notes.put(note(2, 700));
+    process.notes.put(note(4, u32::MAX));
+    bench.stop();
+    bench.start();
+    let mut known = attach(&bench, "train").notes.read();
+    known.sort_by_key(|note| note.key);
+    assert_eq!(known, [note(2, 700), note(4, u32::MAX)], "its daemon ended before it did");
 }
 
 #[test]

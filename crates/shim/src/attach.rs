@@ -10,7 +10,7 @@ use crate::gpu::Gpu;
 use crate::lock::Lock;
 use crate::settings::{say_once, settings};
 use crate::types::Device;
-use crate::{real, resolve};
+use crate::{notes, real, resolve};
 use shm::{Connection, FileList, Message, OwnPage, SLOTS, TenantPage, VERSION, now_ns};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -193,7 +193,7 @@ fn answer(gpu: &Gpu, wire: &mut Wire) -> Result<(), Trouble> {
     };
     match Message::decode(&buffer[..length]) {
         Ok(Message::Attached { slot, slots, generation, tenant }) => {
-            let fits = (slot as usize) < SLOTS && slots as usize <= SLOTS && files.len() == 2 + slots as usize;
+            let fits = (slot as usize) < SLOTS && slots as usize <= SLOTS && files.len() == 3 + slots as usize;
             if !fits {
                 return Err(Trouble::Nonsense);
             }
@@ -243,7 +243,9 @@ fn accept(gpu: &Gpu, slot: u32, generation: u64, tenant: u32, files: &FileList) 
     new.used_bytes.store(gpu.used(), Ordering::SeqCst);
     let groups = crate::slice::groups();
     new.channel_groups.store(groups, Ordering::Relaxed);
-    window.fill(files[0].as_fd(), files[1].as_fd(), &files[2..].iter().map(AsFd::as_fd).collect::<Vec<_>>())?;
+    let slots: Vec<_> = files[3..].iter().map(AsFd::as_fd).collect();
+    window.fill(files[0].as_fd(), files[1].as_fd(), files[2].as_fd(), &slots)?;
+    notes::tell_all(window);
     if let Some(control) = window.control().read() {
         window.own().class.store(control.class as u32, Ordering::Relaxed);
         window.own().priority.store(control.priority, Ordering::Relaxed);

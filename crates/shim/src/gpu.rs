@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::identity::Table;
 use crate::ledger::Ledger;
 use crate::lock::Lock;
+use crate::notes::Telling;
 use crate::sample::Samples;
 use crate::space::Space;
 use crate::types::Device;
@@ -28,6 +29,7 @@ pub(crate) struct Gpu {
     pub(crate) clock: Clock,
     pub(crate) samples: Samples,
     pub(crate) space: Space,
+    pub(crate) telling: Telling,
     pub(crate) link: Link,
     /// Bytes in use. The page shows it; this is what counts, because pages are replaced.
     used: AtomicU64,
@@ -67,6 +69,7 @@ impl Gpu {
             clock: Clock::new(),
             samples: Samples::new(),
             space: Space::new(),
+            telling: Telling::new(),
             link: Link::new(),
             used: AtomicU64::new(0),
             revision: AtomicU32::new(0),

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+use shm::Note;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Identities that are kept. A program that launches more shares the last place among the rest.
@@ -16,6 +17,10 @@ const PROBES: usize = 8;
 const ROUND: u32 = 8;
 /// What a kernel is thought to take before anything is known.
 pub const UNKNOWN_NS: u32 = 5_000;
+/// What earlier runs say of a duration or gap is not believed beyond this.
+const RECALLED_MAX_NS: u32 = 1_000_000_000;
+/// [`Place::note`]: it is known to nobody but this run.
+const NO_NOTE: u64 = 1;
 
 /// What is known about one identity.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub struct Place {
     at_least_ns: AtomicU32,
     /// Kernels in a graph.
     kernels: AtomicU32,
+    /// Its identity in every run; 0 until that was asked for, or [`NO_NOTE`].
+    note: AtomicU64,
 }
 
 /// What is known about all of them.
@@ -89,6 +96,11 @@ impl Table {
         &self.places[(number as usize).min(PLACES)]
     }
 
+    /// How many places there are.
+    pub(crate) fn count(&self) -> u32 {
+        PLACES as u32 + 1
+    }
+
     /// Forgets all kernels: handles of functions may mean others after a module is gone. Graphs are kept.
     pub fn forget_kernels(&self) {
         for place in &self.places {
@@ -118,6 +130,7 @@ impl Place {
         at_most_ns: AtomicU32::new(u32::MAX),
         at_least_ns: AtomicU32::new(0),
         kernels: AtomicU32::new(0),
+        note: AtomicU64::new(0),
     };
 
     #[cold]
@@ -126,6 +139,7 @@ impl Place {
             Ok(_) => {
                 self.duration_ns.store(UNKNOWN_NS, Ordering::Relaxed);
                 self.at_most_ns.store(u32::MAX, Ordering::Relaxed);
+                self.note.store(0, Ordering::Relaxed);
                 for word in [&self.gap_ns, &self.launches, &self.samples, &self.at_least_ns, &self.kernels] {
                     word.store(0, Ordering::Relaxed);
                 }
@@ -133,6 +147,31 @@ impl Place {
             }
             Err(there) => there == key,
         }
+    }
+
+    /// Whether it was not launched before.
+    #[inline]
+    pub(crate) fn is_new(&self) -> bool {
+        self.note.load(Ordering::Relaxed) == 0
+    }
+
+    /// Says how it is known in every run, if it is.
+    pub(crate) fn set_note(&self, identity: Option<u64>) {
+        self.note.store(identity.unwrap_or(NO_NOTE), Ordering::Relaxed);
+    }
+
+    /// What the next run may know of it.
+    pub(crate) fn note(&self) -> Option<Note> {
+        let (duration_ns, gap_ns) = (self.duration_ns.load(Ordering::Relaxed), self.gap_ns.load(Ordering::Relaxed));
+        let is_known = self.measured() || duration_ns != UNKNOWN_NS;
+        let key = self.note.load(Ordering::Relaxed);
+        (key > NO_NOTE && is_known).then_some(Note { key, duration_ns, gap_ns })
+    }
+
+    /// What an earlier run knew of it.
+    pub(crate) fn recall(&self, duration_ns: u32, gap_ns: u32) {
+        self.duration_ns.store(duration_ns.clamp(1, RECALLED_MAX_NS), Ordering::Relaxed);
+        self.gap_ns.store(gap_ns.min(RECALLED_MAX_NS), Ordering::Relaxed);
     }
 
     /// How long it takes.

@@ -20,6 +20,7 @@ mod real;
 mod types;
 mod ops {
     pub(crate) mod capture;
+    pub(crate) mod code;
     pub(crate) mod context;
     pub(crate) mod graph;
     pub(crate) mod launch;
@@ -30,6 +31,7 @@ mod ops {
 pub mod gate;
 pub mod clock;
 pub mod identity;
+mod notes;
 mod sample;
 pub mod ledger;
 mod gpu;

@@ -15,7 +15,7 @@ use crate::boundary::Driver;
 use crate::real;
 use crate::settings::settings;
 use crate::table::{DefaultStream, Library, TABLE};
-use crate::types::{CuResult, Opaque, Out, SUCCESS, Text};
+use crate::types::{CuResult, Opaque, Out, SUCCESS, Text, bytes};
 use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -166,19 +166,15 @@ pub(crate) fn get_proc_address_2(
 
 fn replace(symbol: Text, function: Out<*mut ()>, version: c_int, flags: c_ulonglong) {
     let Some(found) = function.get().filter(|found| !found.is_null()) else { return };
-    if symbol.is_null() {
-        return;
-    }
-    // SAFETY: not null, and the driver has accepted it as a C string.
-    let symbol = unsafe { CStr::from_ptr(symbol) };
+    let Some(symbol) = bytes(symbol) else { return };
     // The address says exactly which function it is. Where a driver hands out other addresses than it exports, what was
     // asked for does.
-    let named = TABLE.iter().any(|row| row.base.as_bytes() == symbol.to_bytes());
+    let named = TABLE.iter().any(|row| row.base.as_bytes() == symbol);
     if !named {
         return;
     }
     let same = (0..TABLE.len()).find(|index| real::known(*index) == found);
-    if let Some(index) = same.or_else(|| variant(symbol.to_bytes(), version, flags)) {
+    if let Some(index) = same.or_else(|| variant(symbol, version, flags)) {
         if same.is_none() && !exported(found) {
             crate::table::REAL[index].store(found, Ordering::Release);
         } else if same.is_none() {

@@ -7,7 +7,7 @@
 //! also when the function fails.
 
 use crate::boundary::enter;
-use crate::ops::{capture, context, graph, launch, memory, query, sync};
+use crate::ops::{capture, code, context, graph, launch, memory, query, sync};
 use crate::resolve;
 use crate::types::{
     Allocation, AllocationProperties, Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device,
@@ -219,9 +219,15 @@ Cuda {
         (out: Out<Context>, parameters: Opaque, flags: c_uint, device: Device) => context::create_4;
     fn cuCtxDestroy_v2 = "cuCtxDestroy" 4000 Legacy (context: Context) => context::destroy;
 
-    // Code: handles of functions may be used again for others.
-    fn cuModuleUnload = "cuModuleUnload" 2000 Legacy (module: Other) => context::unload;
-    fn cuLibraryUnload = "cuLibraryUnload" 12000 Legacy (library: Other) => context::unload;
+    // Code: what functions are called, and when their handles may be used again for others.
+    fn cuModuleGetFunction = "cuModuleGetFunction" 2000 Legacy
+        (out: Out<Function>, module: Other, name: Text) => code::named;
+    fn cuLibraryGetKernel = "cuLibraryGetKernel" 12000 Legacy
+        (out: Out<Function>, library: Other, name: Text) => code::named;
+    fn cuKernelGetFunction = "cuKernelGetFunction" 12000 Legacy
+        (out: Out<Function>, kernel: Function) => code::also;
+    fn cuModuleUnload = "cuModuleUnload" 2000 Legacy (module: Other) => code::unload;
+    fn cuLibraryUnload = "cuLibraryUnload" 12000 Legacy (library: Other) => code::unload;
 
     // Capture: launches that are not executed, and the time in which nothing may be asked of the driver.
     fn cuStreamBeginCapture_v2 = "cuStreamBeginCapture" 10010 Legacy

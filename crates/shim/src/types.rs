@@ -1,6 +1,6 @@
 //! The driver's types, as far as we look at them. Their layouts are those of `cuda.h` and `nvml.h`.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 
 /// What a driver function answers; 0 is success. NVML's functions answer the same way.
 pub(crate) type CuResult = c_int;
@@ -49,6 +49,16 @@ impl<T: Copy> Out<T> {
 pub(crate) type Opaque = Out<u8>;
 /// A C string that the program passed.
 pub(crate) type Text = *const c_char;
+
+/// A text's bytes. The program passed it to the driver as a C string, and the driver has accepted it.
+pub(crate) fn bytes<'a>(text: Text) -> Option<&'a [u8]> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: not null (just checked); the driver's contract, which the program kept, makes it a C string that is alive
+    // during the call, and callers do not keep it longer.
+    Some(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident($inner:ty);)*) => {

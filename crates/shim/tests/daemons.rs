@@ -283,3 +283,24 @@ fn a_driver_that_confines_nothing_runs_everything() {
     let page = daemon.pages()[0];
     assert!(page.confined == 0 && page.space_capability > 1 && page.launches > 100, "{page:?}");
 }
+
+#[test]
+fn what_one_run_learned_the_next_knows() {
+    for class in [0, 1, 2] {
+        let machine = Machine::new();
+        let daemon = Daemon::start(&machine.socket(), move |control| control.class.store(class, Ordering::Relaxed));
+        let runs = |command: &mut std::process::Command| {
+            let ran = run(command);
+            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            daemon.pages().last().unwrap().charged_ns
+        };
+        let first = runs(&mut launches(&machine, "1", "20000"));
+        assert!(first < 100_000, "class {class}: {first} before anything is known");
+        let learning = machine.compile("closedloop");
+        runs(machine.shared(&learning).args(["--seconds", "0.7", "--us", "20000", "--every", "1"]));
+        let next = runs(&mut launches(&machine, "1", "20000"));
+        assert!((15_000_000..30_000_000).contains(&next), "class {class}: {next} with what was learned");
+        let other = runs(&mut launches(&machine, "1", "30000"));
+        assert!(other < 100_000, "class {class}: {other} for another kernel");
+    }
+}

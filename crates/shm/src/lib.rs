@@ -5,9 +5,11 @@
 //!
 //! A [`TenantPage`] is what one process on one GPU says about itself, a [`ControlPage`] what the node's daemon says to
 //! it. Both are words that are read and written whole, so that nobody ever waits for another process to look at them.
+//! A [`NotesPage`] is what a program knows of its kernels from one run to the next.
 //! They travel over a [`Connection`], in answer to a [`Message`].
 
 mod page;
+mod notes;
 mod view;
 mod map;
 mod window;
@@ -23,6 +25,7 @@ pub use code::give_back;
 pub use futex::{wait, wake};
 pub use map::{OwnPage, Page, SeenPage, page_in, read_only};
 pub use message::{DecodeError, Message, Name, message_version};
+pub use notes::{NOTES, Note, NotesPage, stable_hash};
 pub use page::{
     BURST_IDLE_NS, ControlPage, DEPTH_NS, GATE_HELD, GATE_STEP, HEARTBEAT_MAX_NS, MAGIC, NO_LIMIT, PAGE_BYTES, SLOTS,
     STATE_FREE, STATE_LIVE, SYNC_MAX_NS, TenantPage, VERSION,

@@ -10,7 +10,8 @@
 //! file could otherwise be opened for writing again through `/proc`. A page that goes from one process to the next
 //! cannot be; it is kept to its maker's user by its mode.
 
-use crate::page::{ControlPage, PAGE_BYTES, TenantPage};
+use crate::notes::NotesPage;
+use crate::page::{ControlPage, TenantPage};
 use crate::view::{Control, Tenant};
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open,
@@ -23,17 +24,19 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A type that shared memory of [`PAGE_BYTES`] bytes can be looked at as.
+/// A type that shared memory of some pages can be looked at as.
 ///
 /// # Safety
-/// The type is exactly [`PAGE_BYTES`] large, needs at most that alignment, consists of atomics alone, and every bit
-/// pattern is a value of it.
+/// The type is as large as some pages of [`PAGE_BYTES`](crate::PAGE_BYTES), needs at most the alignment of one, consists of atomics alone,
+/// and every bit pattern is a value of it.
 pub unsafe trait Page: Sync + 'static {}
 
 // SAFETY: size and alignment are asserted where it is defined, and all its fields are atomic integers.
 unsafe impl Page for TenantPage {}
 // SAFETY: as for `TenantPage`.
 unsafe impl Page for ControlPage {}
+// SAFETY: as for `TenantPage`.
+unsafe impl Page for NotesPage {}
 
 /// A page that this process writes.
 #[derive(Debug)]
@@ -48,7 +51,7 @@ impl<T: Page> OwnPage<T> {
     /// write the page; if not, nobody but the maker ever can.
     pub fn create(name: &str, shared: bool) -> Result<(OwnPage<T>, OwnedFd)> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, PAGE_BYTES as u64)?;
+        ftruncate(&file, size_of::<T>() as u64)?;
         fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         let page = OwnPage::open(file.as_fd())?;
@@ -64,7 +67,7 @@ impl<T: Page> OwnPage<T> {
         let map = Map::<T>::new(file, ProtFlags::READ | ProtFlags::WRITE)?;
         // SAFETY: the range is this mapping, and it stays readable and writable here: only what a child inherits
         // changes.
-        unsafe { madvise(map.pointer.as_ptr().cast(), PAGE_BYTES, Advice::LinuxDontFork) }?;
+        unsafe { madvise(map.pointer.as_ptr().cast(), size_of::<T>(), Advice::LinuxDontFork) }?;
         Ok(OwnPage(map))
     }
 }
@@ -132,9 +135,9 @@ pub fn read_only(file: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Refuses a file that is not a page, or may stop to be one.
-pub(crate) fn checked(file: BorrowedFd<'_>) -> Result<()> {
-    if fcntl_get_seals(file)?.contains(SealFlags::SHRINK) && fstat(file)?.st_size >= PAGE_BYTES as i64 {
+/// Refuses a file that is not that large, or may stop to be.
+pub(crate) fn checked(file: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+    if fcntl_get_seals(file)?.contains(SealFlags::SHRINK) && fstat(file)?.st_size >= bytes as i64 {
         return Ok(());
     }
     Err(Error::new(ErrorKind::InvalidInput, "what was handed over is not a page"))
@@ -152,9 +155,9 @@ unsafe impl<T: Page> Sync for Map<T> {}
 
 impl<T> Map<T> {
     fn new(file: BorrowedFd<'_>, protection: ProtFlags) -> Result<Map<T>> {
-        checked(file)?;
+        checked(file, size_of::<T>())?;
         // SAFETY: a null hint lets the kernel choose addresses that are free, so no memory of ours is replaced.
-        let pointer = unsafe { mmap(std::ptr::null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) }?;
+        let pointer = unsafe { mmap(std::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, file, 0) }?;
         let pointer = NonNull::new(pointer.cast()).ok_or_else(|| Error::other("a page was mapped at address zero"))?;
         Ok(Map { pointer })
     }
@@ -171,7 +174,7 @@ impl<T> Map<T> {
 impl<T> Drop for Map<T> {
     fn drop(&mut self) {
         // SAFETY: exactly the mapping made in `new`; references into it borrow `self`.
-        let _ = unsafe { munmap(self.pointer.as_ptr().cast(), PAGE_BYTES) };
+        let _ = unsafe { munmap(self.pointer.as_ptr().cast(), size_of::<T>()) };
     }
 }
 
@@ -179,7 +182,7 @@ impl<T> Drop for Map<T> {
 #[cfg(not(miri))]
 mod tests {
     use super::*;
-    use crate::page::MAGIC;
+    use crate::page::{MAGIC, PAGE_BYTES};
 
     #[test]
     fn what_a_process_writes_others_see() {

@@ -71,12 +71,12 @@ pub enum Message<'a> {
         /// GPU time it was charged already.
         charged_ns: u64,
     },
-    /// To a process, with the files of its own page (to write), its control page and every slot's page (to read), in
-    /// this order; slot pages from slot 0 on, `slots` of them.
+    /// To a process, with the files of its own page (to write), its control page (to read), its notes (to write) and
+    /// every slot's page (to read), in this order; slot pages from slot 0 on, `slots` of them.
     Attached {
         /// Its slot.
         slot: u32,
-        /// How many slot pages follow the two pages.
+        /// How many slot pages follow these three.
         slots: u32,
         /// What to write into its page, and what its control page says.
         generation: u64,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// "WEFT" in memory.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WEFT");
 /// Of the pages and the messages together: a shim and a daemon that differ refuse each other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// How large a page is.
 pub const PAGE_BYTES: usize = 4096;
 /// How many processes may use one GPU at a time.

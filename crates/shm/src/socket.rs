@@ -19,8 +19,8 @@ use std::time::Duration;
 
 /// The largest packet.
 pub const MAX_MESSAGE: usize = 64 * 1024;
-/// The most files that come with one: a page, a control page and the pages of all slots fit.
-const MAX_FILES: usize = 2 + crate::page::SLOTS;
+/// The most files that come with one: a page, a control page, notes and the pages of all slots fit.
+const MAX_FILES: usize = 3 + crate::page::SLOTS;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 

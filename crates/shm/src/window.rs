@@ -5,13 +5,14 @@
 //! by the kernel, at once.
 //!
 //! Invariants:
-//! 1. All addresses of a window are mapped and readable from `reserve` on; the first page is writable as well.
+//! 1. All addresses of a window are mapped and readable from `reserve` on; the first page and the notes are writable as well.
 //! 2. What is mapped is anonymous memory or a whole page of a file that cannot shrink, so touching it never faults.
 //!
 //! Before it was filled, and after it was emptied, a window is pages of zeros: no daemon, no other tenants, and a page of
 //! one's own that nobody reads.
 
-use crate::map::checked;
+use crate::map::{Page, checked};
+use crate::notes::NotesPage;
 use crate::page::{ControlPage, PAGE_BYTES, SLOTS, TenantPage};
 use crate::view::{Control, Tenant};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -22,8 +23,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One's own page, the control page, the slots.
-const PAGES: usize = 2 + SLOTS;
+/// One's own page, the control page, the slots, the notes.
+const PAGES: usize = AT_NOTES + size_of::<NotesPage>() / PAGE_BYTES;
+const AT_NOTES: usize = 2 + SLOTS;
 
 /// The pages of one GPU.
 #[derive(Debug)]
@@ -55,13 +57,14 @@ impl PageWindow {
 
     /// Puts the pages that the daemon handed over into the window. The page of one's own is there last, so that what
     /// others may read is written by whoever knows their limits.
-    pub fn fill<F: AsFd>(&self, own: F, control: F, slots: &[F]) -> Result<()> {
+    pub fn fill<F: AsFd>(&self, own: F, control: F, notes: F, slots: &[F]) -> Result<()> {
         let read = ProtFlags::READ;
         for (index, slot) in slots.iter().take(SLOTS).enumerate() {
-            self.put(2 + index, slot.as_fd(), read)?;
+            self.put::<TenantPage>(2 + index, slot.as_fd(), read)?;
         }
-        self.put(1, control.as_fd(), read)?;
-        self.put(0, own.as_fd(), read | ProtFlags::WRITE)
+        self.put::<NotesPage>(AT_NOTES, notes.as_fd(), read | ProtFlags::WRITE)?;
+        self.put::<ControlPage>(1, control.as_fd(), read)?;
+        self.put::<TenantPage>(0, own.as_fd(), read | ProtFlags::WRITE)
     }
 
     /// Makes the window one of zeros again. Makes nothing but one system call, so that a child may call it after `fork`.
@@ -72,12 +75,12 @@ impl PageWindow {
         let _ = unsafe { mmap_anonymous(self.base.as_ptr(), PAGES * PAGE_BYTES, protection, flags) };
     }
 
-    fn put(&self, index: usize, file: BorrowedFd<'_>, protection: ProtFlags) -> Result<()> {
-        checked(file)?;
+    fn put<T: Page>(&self, index: usize, file: BorrowedFd<'_>, protection: ProtFlags) -> Result<()> {
+        checked(file, size_of::<T>())?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range is one page of the window's own, the file holds a whole page and cannot shrink (just
-        // checked), and everything that refers to the page is atomics for which all bytes are values.
-        unsafe { mmap(self.address(index).as_ptr(), PAGE_BYTES, protection, flags, file, 0) }?;
+        // SAFETY: the range is one of the window's own, the file holds as much and cannot shrink (just checked), and
+        // everything that refers to it is atomics for which all bytes are values.
+        unsafe { mmap(self.address(index).as_ptr(), size_of::<T>(), protection, flags, file, 0) }?;
         Ok(())
     }
 
@@ -99,6 +102,13 @@ impl PageWindow {
     pub fn control(&self) -> Seen<'_, ControlPage> {
         // SAFETY: mapped and readable for as long as `self` (invariant 1), page-aligned, and all bytes are a value.
         Seen(unsafe { self.address(1).cast().as_ref() })
+    }
+
+    /// What the program knows of its kernels.
+    #[inline]
+    pub fn notes(&self) -> &NotesPage {
+        // SAFETY: as for `own`; the notes are the last pages of the window.
+        unsafe { self.address(AT_NOTES).cast().as_ref() }
     }
 
     /// What the process in a slot says; slots are counted modulo their number.
@@ -179,17 +189,21 @@ mod tests {
         let (control, control_file) = OwnPage::<ControlPage>::create("control", false).unwrap();
         control.open_for(9, 1);
         let reader = |file: &std::os::fd::OwnedFd| read_only(file.as_fd()).unwrap();
-        window.fill(page.as_fd(), reader(&control_file).as_fd(), &[reader(&page).as_fd()]).unwrap();
+        let (notes, notes_file) = OwnPage::<NotesPage>::create("notes", true).unwrap();
+        let (control_file, seen) = (reader(&control_file), reader(&page));
+        window.fill(page.as_fd(), control_file.as_fd(), notes_file.as_fd(), &[seen.as_fd()]).unwrap();
+        window.notes().put(crate::Note { key: 9, duration_ns: 4, gap_ns: 2 });
+        assert_eq!(notes.read().len(), 1);
         own.occupy(1, 0, 9, 2);
         assert_eq!(window.control().read().unwrap().generation, 9);
         assert_eq!(window.slot(0).read().unwrap().tenant, 2);
         assert_eq!(daemon.read().unwrap().pid, 1);
 
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(window.fill(file.as_fd(), file.as_fd(), &[]).is_err());
+        assert!(window.fill(file.as_fd(), file.as_fd(), file.as_fd(), &[]).is_err());
         assert_eq!(daemon.read().unwrap().pid, 1, "what is no page replaces none");
         window.empty();
-        assert!(window.control().read().is_none() && own.read().is_none());
+        assert!(window.control().read().is_none() && own.read().is_none() && window.notes().read().is_empty());
         assert_eq!(daemon.read().unwrap().pid, 1);
     }
 }

@@ -114,6 +114,16 @@ impl Account {
         }
     }
 
+    /// What earlier runs of its program said of its bursts alone, unless more is known.
+    pub(super) fn recall(&mut self, wait_permille: Option<u64>) {
+        self.alone_wait_permille = self.alone_wait_permille.or(wait_permille);
+    }
+
+    /// How long its bursts wait for the GPU alone.
+    pub(super) fn wait_permille(&self) -> Option<u64> {
+        self.alone_wait_permille
+    }
+
     /// A look begins.
     pub(super) fn begin(&mut self) {
         (self.processes, self.active, self.used_bytes, self.channel_groups, self.confined) = (0, 0, 0, 0, 0);

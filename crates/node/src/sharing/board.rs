@@ -6,9 +6,10 @@
 
 use super::account::{Account, Interval};
 use super::gpus::Gpu;
+use super::learned::{Knowledge, Learned};
 use super::ledger::{Ledger, Token};
 use super::pidfd::Watched;
-use super::slot::{Occupant, Seen, Slot};
+use super::slot::{Notes, Occupant, Seen, Slot};
 use super::wire::{GpuStatus, TenantStatus};
 use policy::sharing::{Action, Class, Filling, GpuView, Manner, Sharing, WHOLE};
 use policy::{TenantId, Time};
@@ -29,6 +30,7 @@ pub(super) struct Board {
     /// Slots in the order in which they were left, so that the one that was left last is taken last.
     order: VecDeque<usize>,
     accounts: BTreeMap<u32, Account>,
+    learned: Learned,
     sharing: Sharing,
     view: GpuView,
     actions: Vec<Action>,
@@ -40,6 +42,7 @@ pub(super) struct Attaching {
     pub(super) tenant: u32,
     pub(super) token: Token,
     pub(super) process: Watched,
+    pub(super) user: u32,
     /// What it was charged before, where it was attached before.
     pub(super) charged_ns: u64,
 }
@@ -52,13 +55,14 @@ pub(super) struct Place {
 }
 
 impl Board {
-    pub(super) fn new(gpu: Gpu) -> Board {
+    pub(super) fn new(gpu: Gpu, learned: Learned) -> Board {
         let view = GpuView { memory_total: gpu.memory_bytes, ..GpuView::default() };
         Board {
             gpu,
             slots: Vec::new(),
             order: VecDeque::new(),
             accounts: BTreeMap::new(),
+            learned,
             sharing: Sharing::default(),
             view,
             actions: Vec::new(),
@@ -92,16 +96,24 @@ impl Board {
         // One that nobody had is better than one whose last process must be looked at.
         let found = self.order.iter().find(|slot| self.slots[**slot].is_new()).or_else(|| self.order.iter().find(free));
         let index = *found.ok_or_else(|| format!("{SLOTS} processes use GPU {} already", self.gpu.index))?;
-        let Attaching { tenant, token, process, charged_ns } = attaching;
+        let Attaching { tenant, token, process, user, charged_ns } = attaching;
+        let notes = Notes::new().map_err(|error| format!("no memory for pages could be had: {error}"))?;
+        let program = self.learned.program(process.pid, user, &self.gpu.name);
+        if let Some(program) = &program {
+            let known = self.learned.read(program);
+            known.notes().for_each(|note| notes.page.put(note));
+            self.accounts.entry(tenant).or_insert_with(Account::new).recall(known.wait_permille);
+        }
         let seen = Seen { charged_ns, active_ns: now_ns, ..Seen::default() };
-        let generation = self.slots[index].occupy(Occupant { tenant, token, process, seen }, now_ns);
+        let occupant = Occupant { tenant, token, process, program, notes, seen };
+        let generation = self.slots[index].occupy(occupant, now_ns);
         Ok(Place { slot: index as u32, generation })
     }
 
     /// The files for the process in a slot.
     pub(super) fn files(&self, slot: u32) -> Vec<BorrowedFd<'_>> {
         let own = self.slots[slot as usize].own_files();
-        own.into_iter().chain(self.slots.iter().map(Slot::file)).collect()
+        own.chain(self.slots.iter().map(Slot::file)).collect()
     }
 
     /// A connection is gone, and its process with it.
@@ -112,7 +124,22 @@ impl Board {
         }
     }
 
+    /// Keeps what is known of every program that is here.
+    pub(super) fn keep_learned(&self) {
+        self.slots.iter().filter_map(|slot| slot.occupant.as_ref()).for_each(|occupant| self.keep(occupant));
+    }
+
+    fn keep(&self, occupant: &Occupant) {
+        let wait = self.accounts.get(&occupant.tenant).and_then(Account::wait_permille);
+        if let Some(program) = &occupant.program {
+            self.learned.write(program, Knowledge::new(wait, occupant.notes.page.read()));
+        }
+    }
+
     fn leave(&mut self, index: usize) {
+        if let Some(occupant) = &self.slots[index].occupant {
+            self.keep(occupant);
+        }
         self.slots[index].release();
         self.order.retain(|slot| *slot != index);
         self.order.push_back(index);

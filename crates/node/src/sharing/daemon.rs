@@ -3,6 +3,7 @@
 use super::answers;
 use super::board::{Attaching, Board};
 use super::gpus::Gpus;
+use super::learned::Learned;
 use super::ledger::{Ledger, Tenant, Token};
 use super::mps::Mps;
 use super::pidfd::Watched;
@@ -148,7 +149,8 @@ impl Running {
         let now = now_ns();
         let store = Store::new(&config.place.tenants());
         let ledger = store.read(now);
-        let boards = config.gpus.gpus.iter().cloned().map(Board::new).collect();
+        let learned = Learned::new(config.place.learned(), config.gpus.driver.as_deref());
+        let boards = config.gpus.gpus.iter().cloned().map(|gpu| Board::new(gpu, learned.clone())).collect();
         let mps = (!config.gpus.gpus.is_empty()).then(|| Mps::start(&config.place.mps(), Mps::program()));
         // Programs that come first are to find it.
         mps.iter().for_each(Mps::settle);
@@ -178,6 +180,7 @@ impl Running {
         let socket = self.config.place.socket.display().to_string();
         tracing::info!(gpus = count, tenants = self.ledger.iter().count(), socket, "sharing GPUs");
         while !self.turn() {}
+        self.boards.iter().for_each(Board::keep_learned);
         let path = &self.config.place.socket;
         // Nobody who listens at this path but has the lock; whoever waits for it makes the socket anew.
         let _ = std::fs::remove_file(path);
@@ -362,6 +365,7 @@ impl Running {
     fn attach(&mut self, token: Token, gpu: [u8; 16], charged_ns: u64) -> Result<(), String> {
         let visitor = self.visitors.get(&token).ok_or("nobody is there")?;
         let tenant = visitor.tenant.ok_or("hello comes first")?;
+        let user = visitor.peer.uid;
         let process = Watched::new(visitor.peer.pid).ok_or("the process is gone")?;
         let index = self.boards.iter().position(|board| board.gpu.uuid.0 == gpu);
         let index = index.ok_or_else(|| match &self.config.gpus.problem {
@@ -370,7 +374,7 @@ impl Running {
         })?;
         let now = now_ns();
         let board = &mut self.boards[index];
-        let place = board.attach(Attaching { tenant, token, process, charged_ns }, now)?;
+        let place = board.attach(Attaching { tenant, token, process, user, charged_ns }, now)?;
         // Its share and its siblings are on its page, and it on theirs, before it is told that it may begin.
         board.tick(now, &self.ledger);
         let attached =

@@ -20,6 +20,7 @@ mod mps;
 mod board;
 mod account;
 mod slot;
+mod learned;
 mod store;
 mod gpus;
 mod pidfd;

@@ -44,6 +44,11 @@ impl Place {
         self.socket.with_extension("mps")
     }
 
+    /// The folder of what was learned of programs.
+    pub(super) fn learned(&self) -> PathBuf {
+        self.socket.with_extension("learned")
+    }
+
     /// Who there is, for the next daemon.
     pub(super) fn tenants(&self) -> PathBuf {
         self.socket.with_extension("json")

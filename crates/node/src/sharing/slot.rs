@@ -5,9 +5,10 @@
 //!    a page that was handed out cannot be taken back.
 //! 2. A slot's generation grows with every occupant, so that what an earlier one left behind is not taken for news.
 
+use super::learned::Program;
 use super::ledger::Token;
 use super::pidfd::Watched;
-use shm::{ControlPage, OwnPage, Tenant, TenantPage, read_only};
+use shm::{ControlPage, NotesPage, OwnPage, Tenant, TenantPage, read_only};
 use std::io::Result;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -32,7 +33,23 @@ pub(super) struct Occupant {
     pub(super) tenant: u32,
     pub(super) token: Token,
     pub(super) process: Watched,
+    pub(super) program: Option<Program>,
+    pub(super) notes: Notes,
     pub(super) seen: Seen,
+}
+
+/// What a process knows of its kernels, and the file to write it with.
+#[derive(Debug)]
+pub(super) struct Notes {
+    pub(super) page: OwnPage<NotesPage>,
+    writer: OwnedFd,
+}
+
+impl Notes {
+    pub(super) fn new() -> Result<Notes> {
+        let (page, writer) = OwnPage::create("weft-notes", true)?;
+        Ok(Notes { page, writer })
+    }
 }
 
 /// What a process's counters were when they were last looked at.
@@ -101,9 +118,10 @@ impl Slot {
         self.page.read().filter(|said| said.generation == self.generation)
     }
 
-    /// The files for the process itself: its page to write, its control page to read.
-    pub(super) fn own_files(&self) -> [BorrowedFd<'_>; 2] {
-        [self.writer.as_fd(), self.control_reader.as_fd()]
+    /// The files for the process that is here: its page to write, its control page to read, its notes to write.
+    pub(super) fn own_files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let notes = self.occupant.as_ref().map(|occupant| occupant.notes.writer.as_fd());
+        [self.writer.as_fd(), self.control_reader.as_fd()].into_iter().chain(notes)
     }
 
     /// The file for everybody: the page to read.

@@ -1,10 +1,11 @@
-//! Contexts and code: when a GPU comes into use, and what goes when a context or a module goes.
+//! Contexts: when a GPU comes into use, and what goes when a context goes.
 
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::gpu::{self, IDENTITIES, LEDGER};
-use crate::types::{Context, CuResult, Device, Opaque, Other, Out, SUCCESS};
+use crate::gpu::{self, LEDGER};
+use crate::ops::code;
+use crate::types::{Context, CuResult, Device, Opaque, Out, SUCCESS};
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;
 
@@ -87,19 +88,5 @@ fn gone(context: usize) {
         gpu.samples.forget();
         gpu.space.forget();
     }
-    forget_code();
-}
-
-/// A module or library is unloaded: handles of its functions may be given to others.
-pub(crate) fn unload(driver: &Driver<'_>, _: Other) -> CuResult {
-    let result = driver.call();
-    forget_code();
-    result
-}
-
-fn forget_code() {
-    IDENTITIES.forget_kernels();
-    for gpu in gpu::in_use() {
-        gpu.clock.forget();
-    }
+    code::forget();
 }

@@ -3,11 +3,11 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::gpu::IDENTITIES;
+use crate::gpu::{self, Gpu, IDENTITIES};
 use crate::identity::graph_key;
 use crate::ops::capture;
-use crate::real;
 use crate::types::{CuResult, Graph, GraphExec, Opaque, Out, SUCCESS};
+use crate::{notes, real};
 use std::ffi::{c_int, c_ulonglong};
 
 /// `CU_GRAPH_NODE_TYPE_KERNEL`, `CU_GRAPH_NODE_TYPE_GRAPH`.
@@ -43,7 +43,12 @@ fn instantiate(driver: &Driver<'_>, out: Out<GraphExec>, graph: Graph) -> CuResu
         // Another's graph with this handle was destroyed out of our sight.
         IDENTITIES.forget(graph_key(made.0));
         let kernels = capture::ask().map_or(0, |_asking| kernels(graph, 0));
-        IDENTITIES.place(IDENTITIES.find(graph_key(made.0))).set_kernels(kernels);
+        let place = IDENTITIES.place(IDENTITIES.find(graph_key(made.0)));
+        place.set_kernels(kernels);
+        let identity = notes::of_next_graph(kernels);
+        if let Some(window) = gpu::current().and_then(Gpu::window) {
+            notes::introduce(window, place, Some(identity));
+        }
     }
     result
 }

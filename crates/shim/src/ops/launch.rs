@@ -11,7 +11,7 @@ use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
-use crate::{attach, real, sample, slice, space};
+use crate::{attach, notes, real, sample, slice, space};
 use shm::{Class, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,8 +41,9 @@ pub(crate) fn kernel<const PER_THREAD: bool>(
     extra: Opaque,
 ) -> CuResult {
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
+    let identity = || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
     let on = |stream| real::cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
-    pass::<false, true>(driver, key, real_stream::<PER_THREAD>(stream), on)
+    pass::<false, true>(driver, key, identity, real_stream::<PER_THREAD>(stream), on)
 }
 
 #[inline(always)]
@@ -55,8 +56,9 @@ pub(crate) fn kernel_ex<const PER_THREAD: bool>(
 ) -> CuResult {
     let Some(config) = config.get() else { return driver.call() };
     let key = kernel_key(f.0, config.grid, config.block, config.shared);
+    let identity = || notes::of_kernel(f.0, config.grid, config.block, config.shared);
     let on = |stream| real::cuLaunchKernelEx(&LaunchConfig { stream, ..config }, f, parameters, extra);
-    pass::<false, true>(driver, key, real_stream::<PER_THREAD>(config.stream), on)
+    pass::<false, true>(driver, key, identity, real_stream::<PER_THREAD>(config.stream), on)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -74,11 +76,13 @@ pub(crate) fn cooperative<const PER_THREAD: bool>(
     _: Opaque,
 ) -> CuResult {
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
-    pass::<false, false>(driver, key, real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
+    let identity = || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
+    pass::<false, false>(driver, key, identity, real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
 }
 
 pub(crate) fn graph<const PER_THREAD: bool>(driver: &Driver<'_>, graph: GraphExec, stream: Stream) -> CuResult {
-    pass::<true, false>(driver, graph_key(graph.0), real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
+    // It was introduced when it was made, or nobody saw that.
+    pass::<true, false>(driver, graph_key(graph.0), || None, real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
 }
 
 /// Stream 0 by its other name, `CU_STREAM_PER_THREAD`, where it means that.
@@ -90,11 +94,12 @@ pub(crate) fn real_stream<const PER_THREAD: bool>(stream: Stream) -> Stream {
 /// For what needs all blocks at once, or was captured: it runs where the program put it.
 const NOWHERE_ELSE: fn(Stream) -> CuResult = |_| NOT_SUPPORTED;
 
-/// `on` launches the same on another stream, where it may be on another.
+/// `identity` is what it is known by in every run; `on` launches the same on another stream, where it may be on another.
 #[inline(always)]
 fn pass<const GRAPH: bool, const MOVABLE: bool>(
     driver: &Driver<'_>,
     key: u64,
+    identity: impl FnOnce() -> Option<u64>,
     stream: Stream,
     on: impl Fn(Stream) -> CuResult,
 ) -> CuResult {
@@ -106,6 +111,9 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
     let mut now = now_ns();
     let number = IDENTITIES.find(key);
     let place = IDENTITIES.place(number);
+    if place.is_new() {
+        notes::introduce(window, place, identity());
+    }
     let mut measured = false;
     let mut space = 0;
     if gpu.link.attached() {

@@ -10,8 +10,8 @@ use crate::clock::WHOLE;
 use crate::gpu::{self, Gpu, IDENTITIES};
 use crate::ops::capture;
 use crate::ops::launch::real_stream;
-use crate::sample;
 use crate::types::{Context, CuResult, DevicePointer, Event, Opaque, SUCCESS, Stream};
+use crate::{notes, sample};
 use shm::{Class, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -143,6 +143,7 @@ fn wait(driver: &Driver<'_>, which: impl FnOnce() -> Option<&'static Gpu>, all: 
             done(gpu, began);
         }
         sample::collect(gpu);
+        notes::tell_some(gpu, window);
     }
     result
 }

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use shm::{
-    Connection, ControlPage, FileList, Listener, Message, OwnPage, SLOTS, Tenant, TenantPage, now_ns, read_only,
+    Connection, ControlPage, FileList, Listener, Message, NotesPage, OwnPage, SLOTS, Tenant, TenantPage, now_ns,
+    read_only,
 };
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -108,6 +109,8 @@ pub(crate) struct Daemon {
 struct Slots {
     pages: Vec<(OwnPage<TenantPage>, OwnedFd)>,
     controls: Vec<(OwnPage<ControlPage>, OwnedFd)>,
+    /// The same for all: they are runs of one program.
+    notes: (OwnPage<NotesPage>, OwnedFd),
     taken: usize,
     generation: u64,
     hellos: Vec<String>,
@@ -124,6 +127,7 @@ impl Daemon {
         let slots = Slots {
             pages,
             controls,
+            notes: OwnPage::create("notes", true).unwrap(),
             taken: 0,
             generation: now_ns(),
             hellos: vec![],
@@ -224,7 +228,7 @@ impl Slots {
         control.0.open_for(self.generation, now_ns());
         (self.rule)(&control.0);
         let readers: Vec<OwnedFd> = self.pages.iter().map(|(_, file)| read_only(file.as_fd()).unwrap()).collect();
-        let mut files = vec![self.pages[slot].1.as_fd(), control.1.as_fd()];
+        let mut files = vec![self.pages[slot].1.as_fd(), control.1.as_fd(), self.notes.1.as_fd()];
         files.extend(readers.iter().map(AsFd::as_fd));
         let attached =
             Message::Attached { slot: slot as u32, slots: SLOTS as u32, generation: self.generation, tenant: 1 };

@@ -17,8 +17,10 @@ struct Bench {
 impl Bench {
     fn new(shares: &[&str]) -> Bench {
         let gpu = Gpu { index: 0, uuid: Uuid([1; 16]), name: "Test".into(), memory_bytes: 8 << 30 };
+        // These processes do not exist, so nothing is ever written there.
+        let learned = Learned::new("/nowhere".into(), None);
         let mut bench =
-            Bench { board: Board::new(gpu), ledger: Ledger::default(), tenants: vec![], now_ns: 1_000 * MS };
+            Bench { board: Board::new(gpu, learned), ledger: Ledger::default(), tenants: vec![], now_ns: 1_000 * MS };
         for (index, share) in shares.iter().enumerate() {
             let share: Share = serde_json::from_str(share).unwrap();
             let number = bench.ledger.add(Tenant::new(format!("t{index}"), 7, share)).unwrap();
@@ -30,8 +32,9 @@ impl Bench {
 
     /// Every fake process is one of ours with a number of its own, so that none replaces another.
     fn attach(&mut self, tenant: u32, token: Token) -> Place {
-        let process = Watched { pid: 1_000_000 + token as u32, ..Watched::new(std::process::id()).unwrap() };
-        let place = self.board.attach(Attaching { tenant, token, process, charged_ns: 0 }, self.now_ns).unwrap();
+        let process = Watched { pid: 1_000_000_000 + token as u32, ..Watched::new(std::process::id()).unwrap() };
+        let place =
+            self.board.attach(Attaching { tenant, token, process, user: 7, charged_ns: 0 }, self.now_ns).unwrap();
         self.page(place.slot).occupy(1, place.slot, place.generation, tenant);
         place
     }
@@ -162,8 +165,8 @@ fn a_page_is_not_given_away_under_a_process_that_lives() {
     for token in 1..SLOTS as u64 {
         assert_ne!(bench.attach(tenant, token).slot, 0);
     }
-    let process = Watched { pid: 9, ..Watched::new(std::process::id()).unwrap() };
-    let attaching = Attaching { tenant, token: 99, process, charged_ns: 0 };
+    let process = Watched { pid: 999_999_999, ..Watched::new(std::process::id()).unwrap() };
+    let attaching = Attaching { tenant, token: 99, process, user: 7, charged_ns: 0 };
     assert!(bench.board.attach(attaching, bench.now_ns).unwrap_err().contains("64 processes"));
     // The one that had it may have it again.
     assert_eq!(bench.attach(tenant, 0), Place { slot: 0, generation: 2 });
