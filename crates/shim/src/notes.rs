@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const FUNCTIONS: usize = 16_384;
 const PROBES: usize = 16;
 /// Places whose notes are written for each millisecond since the last time, and at least.
-const TOLD_PER_MS: u64 = 4;
+const TOLD_PER_MS: u64 = 16;
 const TOLD_LEAST: u64 = 16;
 
 static NAMES: Names = Names { entries: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; FUNCTIONS] };
