@@ -25,6 +25,7 @@ mod admission;
 pub mod policies;
 pub mod sharing;
 pub mod placement;
+pub mod autoscale;
 
 pub use admission::{Admission, PRIORITIES};
 pub use batching::{Candidate, Network, Outlook, candidate, target_batch};

@@ -61,6 +61,11 @@ impl Slices {
         Ok(Slices { rows, alone })
     }
 
+    /// What one process does by itself.
+    pub fn alone(&self) -> &Surface {
+        &self.alone
+    }
+
     /// Rows with several processes that repeat the row with one process fewer.
     pub fn repeats(&self) -> usize {
         self.rows.iter().filter(|row| row.repeats).count()
