@@ -1,9 +1,10 @@
-//! `weft deploy`, `undeploy`, `models`, `workers`, `logs`: talk to a running Weft.
+//! `weft deploy`, `undeploy`, `models`, `explain`, `logs`: talk to a running Weft.
 
 use crate::output::{Misuse, print, print_json};
 use crate::table::{align, row};
 use anyhow::{Context, Result};
 use clap::Args;
+use rpc::Workers;
 use serde_json::{Map, Value, json};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Asks for something; what came back, or the server's own words on why not.
-    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let url = format!("{}/admin/{path}", self.server.trim_end_matches('/'));
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
         let mut request = Request::builder().method(method).uri(&url);
@@ -85,9 +86,12 @@ pub(crate) struct Deploy {
     /// The most requests in a batch; 0 for a model without a batch dimension.
     #[arg(long)]
     max_batch: Option<usize>,
-    /// How many worker processes.
-    #[arg(long)]
-    workers: Option<usize>,
+    /// How many worker processes: a number, or from some to some as the load asks for, such as 0..8.
+    #[arg(long, value_name = "N|MIN..MAX")]
+    workers: Option<Workers>,
+    /// How long the last worker stays while nobody asks; without, as past pauses suggest.
+    #[arg(long, value_name = "TIME")]
+    keep_alive: Option<String>,
     /// Threads of a worker.
     #[arg(long)]
     threads: Option<usize>,
@@ -105,6 +109,7 @@ const DEPLOY_EXAMPLES: &str = "\
 Examples:
   weft deploy magika model.onnx --slo 100ms --max-batch 8
   weft deploy sentiment sentiment.py --workers 2
+  weft deploy sentiment sentiment.py --workers 0..8 --keep-alive 5m
   weft deploy resnet50 --virtual 1.053ms,5.072ms --slo 25ms";
 
 impl Deploy {
@@ -120,9 +125,14 @@ impl Deploy {
         set("name", json!(self.name));
         set("version", json!(self.version));
         set("slo", json!(self.slo));
-        let options = [("max_batch", self.max_batch), ("workers", self.workers), ("threads", self.threads)];
+        let options = [
+            ("max_batch", self.max_batch.map(|value| json!(value))),
+            ("workers", self.workers.map(|value| json!(value))),
+            ("keep_alive", self.keep_alive.as_ref().map(|value| json!(value))),
+            ("threads", self.threads.map(|value| json!(value))),
+        ];
         for (key, value) in options.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-            set(key, json!(value));
+            set(key, value);
         }
         if let Some(class) = &self.class {
             set("class", json!(class));
@@ -191,7 +201,10 @@ impl Models {
         }
         let mut rows = vec![row(["model", "version", "kind", "state", "workers", "slo ms", "max batch", "why"])];
         for model in answer["models"].as_array().into_iter().flatten() {
-            let workers = format!("{} of {}", model["workers_ready"], model["workers_wanted"]);
+            let workers = match model["spec"]["workers"].as_str() {
+                Some(bounds) => format!("{} of {} ({bounds})", model["workers_ready"], model["workers_wanted"]),
+                None => format!("{} of {}", model["workers_ready"], model["workers_wanted"]),
+            };
             let text = |key: &str| model[key].as_str().unwrap_or_default().to_string();
             let number = |key: &str| model[key].to_string();
             rows.push(vec![
@@ -207,6 +220,73 @@ impl Models {
         }
         print(&align(&rows))
     }
+}
+
+/// Tell why a model has the workers it has.
+///
+/// How many it may have, needs and has, where they are, what is expected of the load, and what was decided last.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  weft explain sentiment\n  weft explain sentiment --json")]
+pub(crate) struct Explain {
+    /// What clients call it.
+    name: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Explain {
+    pub(crate) fn main(self) -> Result<()> {
+        let answer = self.server.ask("GET", &format!("models/{}/scaling", self.name), None)?;
+        if self.json {
+            return print_json(&answer);
+        }
+        let versions = answer["versions"].as_array().into_iter().flatten();
+        print(&versions.map(|version| explanation(&self.name, version)).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// One version, in words.
+fn explanation(name: &str, version: &Value) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let rate = |value: &Value| format!("{:.1}", value.as_f64().unwrap_or_default());
+    let (ready, wanted) = (&version["workers_ready"], &version["workers_wanted"]);
+    let mut told = format!(
+        "{name} version {}: {ready} of {wanted} workers ready; it may have {}; {} requests wait\n",
+        version["version"],
+        text(&version["workers"]),
+        version["waiting"],
+    );
+    for worker in version["placed"].as_array().into_iter().flatten() {
+        let (number, node, state) = (&worker["worker"], text(&worker["node"]), text(&worker["state"]));
+        told += &format!("  worker {number} on {node}: {state}, {} batches\n", worker["batches"]);
+    }
+    let scaling = &version["scaling"];
+    if scaling.is_null() {
+        return told + "  the number of its workers was asked for and does not change\n";
+    }
+    told += &format!(
+        "  {} requests/s come, {} are expected by the time a worker could be there; one worker does {}\n",
+        rate(&scaling["arriving"]),
+        rate(&scaling["expected"]),
+        rate(&scaling["worker_does"]),
+    );
+    told += &format!(
+        "  a start takes {}; the last worker stays for {} while nobody asks\n",
+        text(&scaling["cold_start"]),
+        text(&scaling["keep_alive"]),
+    );
+    let would = if scaling["dry_run"] == true { " (a dry run: nothing of it was done)" } else { "" };
+    let decisions = scaling["decisions"].as_array().map_or(&[][..], Vec::as_slice);
+    if !decisions.is_empty() {
+        told += &format!("  decided{would}:\n");
+    }
+    for decision in decisions {
+        told += &format!("    {} ago: {}\n", text(&decision["ago"]), text(&decision["text"]));
+    }
+    told
 }
 
 /// Show what the workers of a model printed.

@@ -101,7 +101,8 @@ fn cast(gateway: &Gateway, count: usize) -> Vec<Model> {
                 kind: if place % 2 == 0 { Kind::Onnx { path: "model.onnx".into() } } else { Kind::Virtual { latency } },
                 slo: Span::from_millis(slo),
                 max_batch,
-                workers: 2,
+                workers: 2.try_into().unwrap(),
+                keep_alive: None,
                 threads: 1,
                 queue: 4_096,
                 env: Default::default(),
@@ -109,8 +110,14 @@ fn cast(gateway: &Gateway, count: usize) -> Vec<Model> {
                 inputs: vec![],
                 outputs: vec![],
             };
-            let entry =
-                Entry { model: place as u32, spec: Arc::new(spec), info: None, state: State::Ready, workers_ready: 2 };
+            let entry = Entry {
+                model: place as u32,
+                spec: Arc::new(spec),
+                info: None,
+                state: State::Ready,
+                workers_ready: 2,
+                workers_wanted: 2,
+            };
             Model { entry, rate, behaviour, statistics }
         };
     cast.into_iter().enumerate().map(model).collect()
@@ -165,7 +172,7 @@ fn catalog(models: &[Model], second: u64) -> Catalog {
             _ if model.dies(second) => (State::Ready, 1),
             _ => (State::Ready, 2),
         };
-        Entry { state, workers_ready, ..model.entry.clone() }
+        Entry { state, workers_ready, workers_wanted: 2, ..model.entry.clone() }
     };
     Catalog { entries: models.iter().map(entry).collect() }
 }
@@ -198,6 +205,7 @@ fn overview(models: &[Model], second: u64) -> Overview {
     let workers = models.iter().enumerate().flat_map(|model| [worker(model, 0), worker(model, 1)]);
     let queue = |model: &Model| (model.entry.model, model.statistics.pending.load(Relaxed) as usize / 2);
     Overview {
+        scaling: Vec::new(),
         workers: workers.collect(),
         queues: models.iter().map(queue).collect(),
         nodes: (0..2)

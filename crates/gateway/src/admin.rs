@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, header};
 use rpc::{ModelSpec, Order, OrderError, State};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -46,6 +47,11 @@ impl Admin {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path().trim_start_matches("/admin/").trim_end_matches('/').to_string();
         let asked = |name: &str| query(parts.uri.query().unwrap_or(""), name);
+        let version = || match asked("version").map(|version| version.parse()) {
+            None => Ok(None),
+            Some(Ok(version)) => Ok(Some(version)),
+            Some(Err(_)) => Err((StatusCode::BAD_REQUEST, "`version` is not a number".to_owned())),
+        };
         let words: Vec<&str> = path.split('/').collect();
         match (&parts.method, words.as_slice()) {
             (&Method::GET, ["models"]) => Ok(self.models()),
@@ -56,19 +62,22 @@ impl Admin {
                 Ok(json!({ "lines": (self.logs)(name, lines) }))
             }
             (&Method::POST, ["models"]) => {
-                let spec = read_spec(body).await?;
+                let spec: ModelSpec = read_json(body, "the deployment").await?;
                 self.order(Order::Deploy(Box::new(spec))).await
             }
             (&Method::DELETE, ["models", name]) => {
-                let version = match asked("version").map(|version| version.parse()) {
-                    None => None,
-                    Some(Ok(version)) => Some(version),
-                    Some(Err(_)) => return Err((StatusCode::BAD_REQUEST, "`version` is not a number".into())),
-                };
-                self.order(Order::Undeploy { name: name.to_string(), version }).await
+                self.order(Order::Undeploy { name: name.to_string(), version: version()? }).await
             }
             (&Method::POST, ["models", name, "load"]) => self.order(Order::Load { name: name.to_string() }).await,
             (&Method::POST, ["models", name, "unload"]) => self.order(Order::Unload { name: name.to_string() }).await,
+            (&Method::POST, ["models", name, "workers"]) => {
+                let workers = read_json(body, "the number of workers").await?;
+                self.order(Order::Scale { name: name.to_string(), version: version()?, workers }).await
+            }
+            (&Method::GET, ["models", name, "scaling"]) => {
+                self.known(name)?;
+                Ok(self.scaling(name))
+            }
             _ => Err((StatusCode::NOT_FOUND, format!("there is no {} /admin/{path}", parts.method))),
         }
     }
@@ -105,11 +114,33 @@ impl Admin {
                 "slo_ms": entry.spec.slo.millis(),
                 "max_batch": entry.info.as_ref().map_or(entry.spec.max_batch, |info| info.max_batch),
                 "workers_ready": entry.workers_ready,
-                "workers_wanted": if entry.spec.kind.name() == "virtual" { 0 } else { entry.spec.workers },
+                "workers_wanted": if entry.spec.kind.name() == "virtual" { 0 } else { entry.workers_wanted },
                 "spec": *entry.spec,
             })
         });
         json!({ "models": models.collect::<Vec<_>>() })
+    }
+
+    /// How the versions of a model are scaled, and where their workers are.
+    fn scaling(&self, name: &str) -> Value {
+        let (catalog, overview) = (self.gateway.catalog(), self.gateway.overview());
+        let versions = catalog.versions(name).iter().map(|entry| {
+            let label = format!("{name}:{}", entry.spec.version);
+            let workers = overview.workers.iter().filter(|view| view.model == label);
+            let workers = workers.map(|view| {
+                json!({ "worker": view.worker.0, "node": view.node, "state": view.state.name(), "batches": view.batches })
+            });
+            json!({
+                "version": entry.spec.version,
+                "workers": entry.spec.workers,
+                "workers_ready": entry.workers_ready,
+                "workers_wanted": entry.workers_wanted,
+                "waiting": overview.queues.iter().find(|(model, _)| *model == entry.model).map_or(0, |(_, waiting)| *waiting),
+                "placed": workers.collect::<Vec<_>>(),
+                "scaling": overview.scaling.iter().find(|view| view.model == entry.model),
+            })
+        });
+        json!({ "name": name, "versions": versions.collect::<Vec<_>>() })
     }
 
     fn workers(&self) -> Value {
@@ -130,11 +161,11 @@ impl Admin {
     }
 }
 
-async fn read_spec(body: Incoming) -> Result<ModelSpec, (StatusCode, String)> {
+async fn read_json<T: DeserializeOwned>(body: Incoming, what: &str) -> Result<T, (StatusCode, String)> {
     let bad = |text: String| (StatusCode::BAD_REQUEST, text);
     let body =
         Limited::new(body, LARGEST_BODY).collect().await.map_err(|error| bad(format!("read the body: {error}")))?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| bad(format!("the deployment makes no sense: {error}")))
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| bad(format!("{what} makes no sense: {error}")))
 }
 
 fn query(text: &str, name: &str) -> Option<String> {

@@ -53,7 +53,7 @@ pub fn config(entry: &Entry) -> ModelConfig {
         output: outputs.iter().map(|tensor| output(tensor, max_batch)).collect(),
         instance_group: vec![ModelInstanceGroup {
             name: format!("{}_0", spec.name),
-            count: i32::try_from(spec.workers).unwrap_or(i32::MAX),
+            count: i32::try_from(spec.workers.max()).unwrap_or(i32::MAX),
             kind: model_instance_group::Kind::Cpu.into(),
             ..Default::default()
         }],

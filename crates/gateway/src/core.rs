@@ -407,6 +407,6 @@ fn kind_of(refusal: &Refusal) -> Refused {
         Refusal::Late { reason: policy::Reason::GpuLost, .. } => Refused::WorkerDied,
         Refusal::Full { .. } => Refused::QueueFull,
         Refusal::Overload { .. } => Refused::Priority,
-        Refusal::Unavailable(_) => Refused::Unavailable,
+        Refusal::Starting { .. } | Refusal::Unavailable(_) => Refused::Unavailable,
     }
 }

@@ -24,7 +24,8 @@ pub(crate) fn entry(model: u32, name: &str, version: u32) -> Entry {
         kind: Kind::Virtual { latency },
         slo: Span::from_millis(100),
         max_batch: 32,
-        workers: 2,
+        workers: 2.try_into().unwrap(),
+        keep_alive: None,
         threads: 1,
         queue: 4_096,
         env: Default::default(),
@@ -32,7 +33,7 @@ pub(crate) fn entry(model: u32, name: &str, version: u32) -> Entry {
         inputs: vec![],
         outputs: vec![],
     };
-    Entry { model, spec: spec.into(), info: None, state: State::Ready, workers_ready: 1 }
+    Entry { model, spec: spec.into(), info: None, state: State::Ready, workers_ready: 1, workers_wanted: 1 }
 }
 
 /// Models of these names, version 1, numbered from 0.
@@ -59,7 +60,7 @@ pub(crate) fn worker(id: u64, model: &str, busy: Span) -> WorkerView {
 /// Workers and queues by model number.
 pub(crate) fn overview(workers: Vec<WorkerView>, queues: &[(u32, usize)]) -> Overview {
     let node = rpc::NodeView { node: 0, name: "node-1".into(), address: String::new() };
-    Overview { workers, queues: queues.into(), nodes: vec![node] }
+    Overview { workers, queues: queues.into(), nodes: vec![node], scaling: Vec::new() }
 }
 
 /// Counts some of everything.

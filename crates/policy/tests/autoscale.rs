@@ -11,12 +11,8 @@ fn share(percent: f64) -> Share {
 
 /// Three sizes that stretch to half a GPU.
 fn sizes() -> Vec<Size> {
-    let size = |percent, throughput| Size {
-        request: share(percent),
-        limit: share(50.0),
-        throughput,
-        throughput_limit: 150.0,
-    };
+    let size =
+        |percent, throughput| Size { request: share(percent), limit: share(50.0), throughput, throughput_limit: 150.0 };
     vec![size(10.0, 25.0), size(20.0, 60.0), size(30.0, 100.0)]
 }
 
@@ -264,14 +260,8 @@ fn fixed_replicas_are_held_whatever_comes() {
 #[test]
 fn workers_that_are_slower_than_their_profile_get_company() {
     let mut scaler = Autoscaler::new(service(1, 4, vec![Size::fixed(Share::ALL, 100.0)]));
-    let worker = |busy| Worker {
-        id: InstanceId(0),
-        state: State::Ready,
-        size: 0,
-        share: Share::ALL,
-        ceiling: Share::ALL,
-        busy,
-    };
+    let worker =
+        |busy| Worker { id: InstanceId(0), state: State::Ready, size: 0, share: Share::ALL, ceiling: Share::ALL, busy };
     let mut added = Vec::new();
     for look in 1..=40u64 {
         let view = View { arrivals: 4, waiting: 30, workers: vec![worker(1_000)] };

@@ -1,6 +1,6 @@
 //! Which models there are, as gateways see them. Published by the scheduler whenever something about it changes.
 
-use crate::{ModelInfo, ModelSpec};
+use crate::{ModelInfo, ModelSpec, ScalingView, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub struct Entry {
     pub state: State,
     /// Workers that could take a batch.
     pub workers_ready: usize,
+    /// Workers that it is to have now.
+    pub workers_wanted: usize,
 }
 
 /// Why a model that was unloaded is not available.
@@ -97,6 +99,15 @@ pub enum Order {
         /// One version of it, or all.
         version: Option<u32>,
     },
+    /// Let it have so many workers from now on: one version, or all of them.
+    Scale {
+        /// The model.
+        name: String,
+        /// One version of it, or all.
+        version: Option<u32>,
+        /// How many.
+        workers: Workers,
+    },
     /// Start the workers of a known model.
     Load {
         /// The model.
@@ -132,6 +143,9 @@ pub struct Overview {
     pub queues: Vec<(u32, usize)>,
     /// Nodes by number.
     pub nodes: Vec<NodeView>,
+    /// Models whose number of workers follows their load.
+    #[serde(default)]
+    pub scaling: Vec<ScalingView>,
 }
 
 /// A node as people and gateways see it.

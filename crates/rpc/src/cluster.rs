@@ -96,6 +96,7 @@ pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
                     let (priority, retry_after_ns) = (u32::from(priority), retry_after.nanos());
                     refuse::Refusal::Overload(proto::Overload { priority, retry_after_ns })
                 }
+                Refusal::Starting { expected } => refuse::Refusal::Starting(expected.nanos()),
                 Refusal::Unavailable(text) => refuse::Refusal::Unavailable(text),
             };
             to_gateway::Message::Refuse(proto::Refuse { request, refusal: Some(refusal) })
@@ -133,6 +134,7 @@ pub fn to_refusal(refuse: proto::Refuse) -> Result<ToGateway, Nonsense> {
             priority: overload.priority.min(9) as u8,
             retry_after: Span::from_nanos(overload.retry_after_ns),
         },
+        Some(refuse::Refusal::Starting(expected)) => Refusal::Starting { expected: Span::from_nanos(expected) },
         Some(refuse::Refusal::Unavailable(text)) => Refusal::Unavailable(text),
     };
     Ok(ToGateway::Refuse { request: refuse.request, refusal })

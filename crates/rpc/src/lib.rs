@@ -12,6 +12,8 @@ pub mod profile;
 mod size;
 pub mod link;
 pub mod catalog;
+mod workers;
+mod scaling;
 pub mod inference;
 pub mod cluster;
 
@@ -20,6 +22,8 @@ pub use link::{
     Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
 };
 pub use model::{Kind, Line, ModelInfo, ModelSpec, TensorSpec};
+pub use scaling::{Decision, ScalingView};
 pub use share::{Percent, Share, ShareAsked, Way};
 pub use size::Bytes;
 pub use tensor::{DataType, Tensor};
+pub use workers::{WORKERS_MAX, Workers};

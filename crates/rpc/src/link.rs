@@ -97,6 +97,14 @@ pub enum Refusal {
         /// When it is worth trying again.
         retry_after: Span,
     },
+    /// No worker of the model runs; one is being started and will not be there in time.
+    #[error(
+        "no worker of this model runs; one is being started and is expected in {expected}, too late for this request"
+    )]
+    Starting {
+        /// When it is worth trying again.
+        expected: Span,
+    },
     /// The model is gone or not ready.
     #[error("{0}")]
     Unavailable(String),

@@ -1,6 +1,6 @@
 //! Models: what a deployment asks for, and what a worker found out about it.
 
-use crate::{DataType, Share};
+use crate::{DataType, Share, Workers};
 use policy::Span;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -22,7 +22,9 @@ pub struct ModelSpec {
     /// batch dimension.
     pub max_batch: usize,
     /// How many worker processes execute it.
-    pub workers: usize,
+    pub workers: Workers,
+    /// How long the last worker stays while nobody asks, where it may go; without, as past pauses suggest.
+    pub keep_alive: Option<Span>,
     /// Threads a worker may compute with.
     pub threads: usize,
     /// The most requests of it that may wait.
@@ -56,8 +58,10 @@ struct Written {
     #[serde(default = "default_max_batch")]
     max_batch: usize,
     #[serde(default = "one_worker")]
-    workers: usize,
-    #[serde(default = "one_worker")]
+    workers: Workers,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "span::optional")]
+    keep_alive: Option<Span>,
+    #[serde(default = "one_thread")]
     threads: usize,
     #[serde(default = "default_queue")]
     queue: usize,
@@ -103,9 +107,11 @@ impl TryFrom<Written> for ModelSpec {
         if written.share.is_some() && matches!(kind, Kind::Virtual { .. }) {
             return refuse("kind `virtual` uses no GPU and takes no `share`".into());
         }
+        if written.keep_alive.is_some() && written.workers.min() > 0 {
+            return refuse("`keep_alive` is for models that may have no worker: let `workers` begin with 0".into());
+        }
         within("version", written.version as usize, 1, u32::MAX as usize)?;
         within("max_batch", written.max_batch, 0, policy::MAX_BATCH)?;
-        within("workers", written.workers, 1, 1_024)?;
         within("threads", written.threads, 1, 1_024)?;
         within("queue", written.queue, 1, 1_000_000)?;
         if written.slo < Span::from_micros(100) || written.slo > Span::from_secs(3_600) {
@@ -117,6 +123,7 @@ impl TryFrom<Written> for ModelSpec {
             slo: written.slo,
             max_batch: written.max_batch,
             workers: written.workers,
+            keep_alive: written.keep_alive,
             threads: written.threads,
             queue: written.queue,
             env: written.env,
@@ -146,6 +153,7 @@ impl From<ModelSpec> for Written {
             slo: spec.slo,
             max_batch: spec.max_batch,
             workers: spec.workers,
+            keep_alive: spec.keep_alive,
             threads: spec.threads,
             queue: spec.queue,
             env: spec.env,
@@ -227,7 +235,10 @@ pub struct TensorSpec {
 fn one() -> u32 {
     1
 }
-fn one_worker() -> usize {
+fn one_worker() -> Workers {
+    Workers::ONE
+}
+fn one_thread() -> usize {
     1
 }
 fn default_slo() -> Span {
@@ -254,6 +265,24 @@ pub mod span {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
     }
+
+    /// The same where there may be none.
+    pub mod optional {
+        use super::*;
+
+        /// Writes a span, if there is one.
+        pub fn serialize<S: Serializer>(span: &Option<Span>, serializer: S) -> Result<S::Ok, S::Error> {
+            match span {
+                Some(span) => serializer.collect_str(span),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        /// Reads a span.
+        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Span>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -267,7 +296,7 @@ mod tests {
     #[test]
     fn what_is_not_said_has_a_default_and_reads_back_the_same() {
         let spec = read(r#"{"name": "magika", "kind": "onnx", "path": "magika.onnx"}"#).unwrap();
-        assert_eq!((spec.version, spec.max_batch, spec.workers, spec.threads), (1, 32, 1, 1));
+        assert_eq!((spec.version, spec.max_batch, spec.workers, spec.threads), (1, 32, Workers::ONE, 1));
         assert_eq!(spec.slo, Span::from_millis(100));
         let again = read(&serde_json::to_string(&spec).unwrap()).unwrap();
         assert_eq!(spec, again);
@@ -294,6 +323,8 @@ mod tests {
         check(r#"{"name": "a", "kind": "onnx", "path": "x", "slo": "1ns"}"#, "`slo` is 1ns");
         check(r#"{"name": "a", "kind": "onnx", "path": "x", "workers": 0}"#, "`workers` is 0");
         check(r#"{"name": "a", "kind": "virtual", "path": "x"}"#, "kind `virtual` needs `latency`");
+        check(r#"{"name": "a", "kind": "onnx", "path": "x", "keep_alive": "5s"}"#, "let `workers` begin with 0");
+        check(r#"{"name": "a", "kind": "onnx", "path": "x", "workers": "4..2"}"#, "at least 4 and at most 2");
         let share = r#"{"name": "a", "kind": "onnx", "path": "x", "share": {"limit": "140%"}}"#;
         check(share, "`140%` is more than a whole GPU");
     }

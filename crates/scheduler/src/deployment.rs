@@ -1,6 +1,7 @@
 //! One version of one model that is being served, or was asked to be.
 
 use crate::profile::Profile;
+use crate::scaling::Scaling;
 use policy::{Admission, ModelId, Time};
 use rpc::{Entry, ModelInfo, ModelSpec, OrderError, State, WorkerId};
 use std::sync::Arc;
@@ -18,6 +19,10 @@ pub(crate) struct Deployment {
     pub(crate) admission: Admission,
     pub(crate) workers: Vec<WorkerId>,
     pub(crate) ready: usize,
+    /// How many workers it is to have now.
+    pub(crate) wanted: usize,
+    /// What that follows, where it is not always the same and something is known of its batches.
+    pub(crate) scaling: Option<Scaling>,
     /// Whether any worker was ever ready.
     pub(crate) proven: bool,
     pub(crate) last_error: Option<String>,
@@ -40,6 +45,8 @@ pub(crate) struct Place {
 
 impl Deployment {
     pub(crate) fn new(number: u32, spec: Arc<ModelSpec>) -> Deployment {
+        // The first worker tells what the model takes and how long.
+        let wanted = spec.workers.min().max(1);
         Deployment {
             number,
             spec,
@@ -49,12 +56,28 @@ impl Deployment {
             admission: Admission::default(),
             workers: Vec::new(),
             ready: 0,
+            wanted,
+            scaling: None,
             proven: false,
             last_error: None,
             replies: Vec::new(),
             replaces: None,
             on_trial: false,
             retiring: None,
+        }
+    }
+
+    /// Follows bounds and batches as they are now.
+    pub(crate) fn update_scaling(&mut self, now: Time) {
+        let Some(profile) = &self.profile else { return };
+        let (workers, table) = (self.spec.workers, profile.table());
+        match (workers.fixed(), &mut self.scaling) {
+            (Some(count), scaling) => (self.wanted, *scaling) = (count, None),
+            (None, Some(scaling)) => scaling.update(&self.spec, &table),
+            (None, scaling @ None) => {
+                self.wanted = self.wanted.clamp(workers.min().max(1), workers.max());
+                *scaling = Scaling::new(now, &self.spec, &table);
+            }
         }
     }
 
@@ -67,7 +90,7 @@ impl Deployment {
             (Some(_), None) => State::Loading,
         };
         let (spec, info) = (self.spec.clone(), self.info.clone());
-        Entry { model: self.number, spec, info, state, workers_ready: self.ready }
+        Entry { model: self.number, spec, info, state, workers_ready: self.ready, workers_wanted: self.wanted }
     }
 
     /// Whether clients see it: not while it waits to take over, nor once it only finishes what it has.

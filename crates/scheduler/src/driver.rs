@@ -8,8 +8,10 @@
 use crate::deployment::{Deployment, Place};
 use crate::pool::{Pool, Want};
 use crate::profile::Profile;
+use crate::scaling::{Change, Scaling};
 use crate::store::Store;
 use crate::thread::{Config, GatewayLink, NodeLink};
+use policy::autoscale::Admission;
 use policy::journal::Input;
 use policy::{Event, GpuId, Request, RequestId, Span, Time};
 use rpc::{
@@ -53,7 +55,7 @@ pub(crate) struct Worker {
     pub(crate) state: WorkerState,
     flights: VecDeque<Flight>,
     last_done: Time,
-    busy: Span,
+    pub(crate) busy: Span,
     batches: u64,
     restarts: u64,
     last_error: Option<String>,
@@ -113,6 +115,7 @@ impl Driver {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.follow(now);
+            self.scale_all(now);
             self.clear_away(now);
         }
         if now >= self.next_look {
@@ -150,6 +153,9 @@ impl Driver {
             let text = format!("model `{}` is not loaded", deployment.spec.name);
             return self.refuse(request, Refusal::Unavailable(text));
         };
+        if let Some(scaling) = &mut deployment.scaling {
+            scaling.arrived();
+        }
         let queue = &self.pools[&pool];
         let waiting = queue.waiting(id);
         if waiting >= deployment.spec.queue {
@@ -162,6 +168,9 @@ impl Driver {
         }
         let arrival = self.time_of(at).min(now);
         let deadline = arrival + (within - self.config.network.response);
+        if let Some(refusal) = self.meets_nobody(now, model, deadline) {
+            return self.refuse(request, refusal);
+        }
         let request = Request { id: RequestId(request), model: id, arrival, deadline };
         self.tell(pool, now, Input::Event(Event::Arrived(request)));
     }
@@ -260,6 +269,7 @@ impl Driver {
                 let table = profile.table();
                 deployment.profile = Some(profile);
                 deployment.info = Some(Arc::new(info));
+                deployment.update_scaling(now);
                 if let Some(pool) = self.pools.get_mut(&pool) {
                     pool.set_table(now, place.model, table);
                 }
@@ -334,12 +344,81 @@ impl Driver {
                 && let Some(pool) = self.pools.get_mut(&place.pool)
             {
                 pool.set_table(now, place.model, table);
+                deployment.update_scaling(now);
                 touched.push(place.pool);
             }
         }
         for pool in touched {
             self.carry_out(pool, now);
         }
+    }
+
+    /// What becomes of a request whose model has no worker: a worker is started, and it waits for that or is refused.
+    fn meets_nobody(&mut self, now: Time, number: u32, deadline: Time) -> Option<Refusal> {
+        let deployment = self.models.get(&number).filter(|deployment| deployment.ready == 0)?;
+        let admission = deployment.scaling.as_ref()?.admit(now, deadline - now);
+        if !deployment.workers.iter().any(|worker| self.workers.contains_key(worker)) {
+            self.scale(now, number);
+        }
+        match admission {
+            Admission::Wait { .. } => None,
+            Admission::Refuse { expected } => Some(Refusal::Starting { expected }),
+        }
+    }
+
+    fn scale_all(&mut self, now: Time) {
+        let due = |deployment: &&Deployment| deployment.scaling.as_ref().is_some_and(|scaling| scaling.is_due(now));
+        for number in self.models.values().filter(due).map(|deployment| deployment.number).collect::<Vec<_>>() {
+            self.scale(now, number);
+        }
+        for number in self.models.keys().copied().collect::<Vec<_>>() {
+            self.trim(now, number);
+        }
+    }
+
+    /// Lets a deployment have the workers that its load asks for.
+    fn scale(&mut self, now: Time, number: u32) {
+        let Some(deployment) = self.models.get_mut(&number).filter(|deployment| deployment.retiring.is_none()) else {
+            return;
+        };
+        let (Some(place), Some(scaling)) = (deployment.place, &mut deployment.scaling) else { return };
+        let waiting = self.pools.get(&place.pool).map_or(0, |pool| pool.waiting(place.model));
+        let ids = deployment.workers.iter();
+        let workers: Vec<(WorkerId, &Worker)> = ids.filter_map(|id| Some((*id, self.workers.get(id)?))).collect();
+        let change = scaling.look(now, waiting, deployment.wanted, &workers);
+        if change == Change::default() {
+            return;
+        }
+        let dry_run = self.config.dry_run;
+        tracing::info!(model = deployment.label(), dry_run, "{}", scaling_words(deployment));
+        if dry_run {
+            return;
+        }
+        let bounds = deployment.spec.workers;
+        deployment.wanted =
+            (deployment.wanted + change.more).saturating_sub(change.fewer).clamp(bounds.min(), bounds.max());
+        self.changed = true;
+        self.staff(now, number);
+        self.trim(now, number);
+    }
+
+    /// Ends workers that are too many, those that have nothing to do and came last first.
+    pub(crate) fn trim(&mut self, now: Time, number: u32) {
+        while let Some(deployment) = self.models.get(&number)
+            && deployment.workers.len() > deployment.wanted
+            && let Some(idle) = deployment.workers.iter().rev().copied().find(|id| self.is_idle(*id))
+        {
+            let was_ready = self.workers.get(&idle).is_some_and(|worker| worker.state == WorkerState::Ready);
+            let deployment = self.models.get_mut(&number).expect("it was just seen");
+            deployment.workers.retain(|worker| *worker != idle);
+            deployment.ready -= usize::from(was_ready);
+            self.changed = true;
+            self.stop_worker(now, idle);
+        }
+    }
+
+    fn is_idle(&self, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_none_or(|worker| worker.flights.is_empty())
     }
 
     /// Takes away deployments that have nothing left to do.
@@ -409,12 +488,19 @@ impl Driver {
             let place = model.place?;
             Some((model.number, self.pools.get(&place.pool)?.waiting(place.model)))
         };
+        let now = self.now();
+        let scaling = |model: &Deployment| Some(model.scaling.as_ref()?.view(now, model, self.config.dry_run));
         Overview {
             workers: self.workers.iter().map(view).collect(),
             queues: self.models.values().filter_map(queue).collect(),
             nodes: self.nodes.iter().map(|(number, node)| node.view(*number)).collect(),
+            scaling: self.models.values().filter_map(scaling).collect(),
         }
     }
+}
+
+fn scaling_words(deployment: &Deployment) -> &str {
+    deployment.scaling.as_ref().map_or("", Scaling::last_decision)
 }
 
 /// The number of the gateway that holds a request.

@@ -10,6 +10,7 @@ mod store;
 mod profile;
 mod pool;
 mod deployment;
+mod scaling;
 mod driver;
 mod orders;
 mod thread;

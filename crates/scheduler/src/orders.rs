@@ -8,6 +8,7 @@ use crate::store::Stored;
 use policy::Time;
 use rpc::{
     DataType, Kind, ModelInfo, ModelSpec, NotFound, Order, OrderError, TensorSpec, ToNode, WorkerId, WorkerState,
+    Workers,
 };
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ impl Driver {
             Order::Load { name } => return self.load(now, &name, reply),
             Order::Undeploy { name, version } => self.undeploy(now, &name, version),
             Order::Unload { name } => self.unload(now, &name),
+            Order::Scale { name, version, workers } => self.resize(now, &name, version, workers),
         };
         reply(outcome);
     }
@@ -99,6 +101,26 @@ impl Driver {
             self.store.put(&stored).map_err(|error| OrderError::Storage(format!("{error:#}")))?;
             self.retire(now, number);
             self.admit(now, spec, false);
+        }
+        Ok(())
+    }
+
+    /// Lets deployments have other numbers of workers.
+    fn resize(&mut self, now: Time, name: &str, version: Option<u32>, workers: Workers) -> Result<(), OrderError> {
+        for number in self.found(name, version)? {
+            let deployment = self.models.get_mut(&number).expect("it was just found");
+            if matches!(deployment.spec.kind, Kind::Virtual { .. }) {
+                return Err(OrderError::Invalid(format!("model `{name}` is virtual and has no workers of its own")));
+            }
+            let spec = Arc::new(ModelSpec { workers, ..(*deployment.spec).clone() });
+            let stored = Stored { spec: (*spec).clone(), loaded: deployment.place.is_some() };
+            self.store.put(&stored).map_err(|error| OrderError::Storage(format!("{error:#}")))?;
+            deployment.spec = spec;
+            deployment.wanted = deployment.wanted.clamp(workers.min(), workers.max());
+            deployment.update_scaling(now);
+            self.changed = true;
+            self.staff(now, number);
+            self.trim(now, number);
         }
         Ok(())
     }
@@ -182,7 +204,7 @@ impl Driver {
         while let Some(deployment) = self.models.get(&number)
             && let Some(place) = deployment.place
             && place.pool != VIRTUAL
-            && deployment.workers.len() < deployment.spec.workers
+            && deployment.workers.len() < deployment.wanted
             && let Some(node) = self.emptiest_node()
         {
             let spec = deployment.spec.clone();

@@ -34,6 +34,8 @@ pub struct Config {
     pub network: Network,
     /// Where journals are kept, if anywhere.
     pub journal: Option<PathBuf>,
+    /// Only say how models would be scaled.
+    pub dry_run: bool,
     /// What to serve from the start.
     pub models: Vec<ModelSpec>,
 }
@@ -42,7 +44,7 @@ impl Default for Config {
     fn default() -> Config {
         let network =
             Network { response: Span::from_micros(500), jitter: Span::from_micros(500), ..Network::default() };
-        Config { policy: "weft".into(), network, journal: None, models: Vec::new() }
+        Config { policy: "weft".into(), network, journal: None, dry_run: false, models: Vec::new() }
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What reaches gateway and node.
 enum Heard {
@@ -325,4 +325,141 @@ fn assert_replays(path: &Path, run: usize) {
     assert_eq!(granted, run);
     let replayed = policy::journal::replay(&text, policies::by_name("weft").unwrap()).unwrap();
     assert!(replayed.actions > 0, "{replayed:?}");
+}
+
+/// A worker that does twenty requests a second.
+fn slow(world: &World, worker: WorkerId) {
+    let info = ModelInfo { inputs: vec![], outputs: vec![], max_batch: 1 };
+    world.scheduler.news(FromNode::Ready { worker, info, measured: vec![(1, Span::from_millis(50))] });
+}
+
+fn elastic(workers: &str) -> ModelSpec {
+    let text = r#"{"name": "m", "kind": "onnx", "path": "/x.onnx", "max_batch": 1, "slo": "200ms", "workers": "W"}"#;
+    spec(&text.replace('W', workers))
+}
+
+/// Deploys it and waits until its first worker is there; the model's number.
+fn deploy(world: &mut World, spec: ModelSpec) -> (u32, WorkerId) {
+    world.order(Order::Deploy(Box::new(spec)));
+    let worker = world.started();
+    slow(world, worker);
+    assert_eq!(world.reply(), Ok(()));
+    world.until("the model to be ready", |world, _| (world.state("m", 1) == Some(State::Ready)).then_some(()));
+    (world.catalog.entries[0].model, worker)
+}
+
+#[test]
+fn workers_come_when_the_load_grows_and_go_when_it_is_over() {
+    let mut world = world();
+    world.node(0, 0);
+    let (model, _) = deploy(&mut world, elastic("1..3"));
+    let (mut most, mut answered) = (1, 0);
+    // Three times what one worker does, until there are three; then nothing, until there is one again.
+    let began = Instant::now();
+    for request in 0.. {
+        assert!(began.elapsed() < PATIENCE, "{} workers, {most} at most", world.workers.len());
+        if most < 3 {
+            world.arrive(request, model, Span::from_millis(200));
+        } else if world.workers.len() == 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(15));
+        while let Ok(heard) = world.heard.try_recv() {
+            match heard {
+                Heard::Node(_, ToNode::Start { worker, .. }) => {
+                    world.workers.insert(worker, String::new());
+                    slow(&world, worker);
+                }
+                Heard::Node(_, ToNode::Stop { worker }) => drop(world.workers.remove(&worker)),
+                Heard::Gateway(ToGateway::Run(grant)) => {
+                    answered += grant.requests.len();
+                    let (worker, batch, size) = (grant.worker, grant.batch, grant.size);
+                    let scheduler = world.scheduler.clone();
+                    std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(50));
+                        scheduler.news(FromNode::Done { worker, batch, size, took: Some(Span::from_millis(50)) });
+                    });
+                }
+                _ => {}
+            }
+        }
+        most = most.max(world.workers.len());
+    }
+    assert!(answered > 0);
+}
+
+#[test]
+fn a_model_without_workers_waits_for_one_or_says_when_there_will_be_one() {
+    let mut world = world();
+    world.node(0, 0);
+    let mut spec = elastic("0..2");
+    spec.keep_alive = Some(Span::from_secs(1));
+    let (model, _) = deploy(&mut world, spec);
+    world.until("the worker to be stopped", |world, _| {
+        let gone = world.workers.is_empty() && world.catalog.entries[0].workers_ready == 0;
+        gone.then_some(())
+    });
+    assert_eq!(world.state("m", 1), Some(State::Ready), "it can be asked");
+
+    // What a start takes is not known yet, and is thought to be longer than this.
+    world.arrive(1, model, Span::from_millis(200));
+    let refusal = world.until("a refusal", |_, heard| match heard {
+        Heard::Gateway(ToGateway::Refuse { refusal, .. }) => Some(refusal.clone()),
+        _ => None,
+    });
+    let Refusal::Starting { expected } = refusal else { panic!("{refusal:?}") };
+    assert!(expected > Span::from_millis(500), "{expected}");
+    let worker = *world.workers.keys().next().expect("one is started before anybody is refused");
+    slow(&world, worker);
+    // It is ready before anybody asks again, and goes again; starts are known to be short from here on.
+    world.until("the worker to be stopped", |world, _| world.workers.is_empty().then_some(()));
+    world.arrive(2, model, Span::from_secs(5));
+    let worker = world.started();
+    slow(&world, worker);
+    assert_eq!(world.serve(1), (1, vec![]), "it waited for the worker");
+}
+
+#[test]
+fn an_operator_has_the_last_word_on_how_many() {
+    let store = Store::in_memory().unwrap();
+    let mut world = World::new(Config::default(), store);
+    world.node(0, 0);
+    let (_, first) = deploy(&mut world, elastic("1..4"));
+    let scale = |workers: &str| Order::Scale { name: "m".into(), version: None, workers: workers.parse().unwrap() };
+    world.order(scale("3"));
+    let second = world.started();
+    let third = world.started();
+    world.order(scale("1"));
+    world.until("two workers to be stopped", |world, _| (world.workers.len() == 1).then_some(()));
+    assert!(world.workers.contains_key(&first), "{second:?} and {third:?} came last");
+    world.order(Order::Scale { name: "other".into(), version: None, workers: "2".parse().unwrap() });
+    assert!(
+        world
+            .until("a refusal", |_, heard| match heard {
+                Heard::Reply(Err(error)) => Some(error.to_string()),
+                _ => None,
+            })
+            .contains("unknown model `other`")
+    );
+}
+
+#[test]
+fn a_dry_run_starts_nothing() {
+    let mut world = World::new(Config { dry_run: true, ..Config::default() }, Store::in_memory().unwrap());
+    world.node(0, 0);
+    let mut spec = elastic("0..3");
+    spec.keep_alive = Some(Span::from_millis(10));
+    let (model, _) = deploy(&mut world, spec);
+    let began = Instant::now();
+    for request in 0.. {
+        world.arrive(request, model, Span::from_millis(200));
+        std::thread::sleep(Duration::from_millis(5));
+        if began.elapsed() > Duration::from_secs(2) {
+            break;
+        }
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    while let Ok(heard) = world.heard.try_recv() {
+        assert!(!matches!(heard, Heard::Node(..)), "nothing is started and nothing stopped");
+    }
 }

@@ -1,19 +1,22 @@
-//! `weft set`: changes the share of a program that runs.
+//! `weft set`: changes the share of a program that runs, or how many workers a model has.
 
 use super::{ShareArguments, daemon};
+use crate::admin::Server;
 use crate::output::{Misuse, print, print_json};
 use anyhow::{Result, bail};
 use clap::Args;
 use node::sharing::{Answer, Change, Question};
-use rpc::ShareAsked;
+use rpc::{ShareAsked, Workers};
+use serde_json::json;
 
-/// Change the share of a program that runs.
+/// Change the share of a program that runs, or how many workers a model has.
 ///
-/// What is not said stays as it is. It takes effect within milliseconds; memory that is in use already stays in use.
+/// What is not said stays as it is. A share takes effect within milliseconds; memory that is in use already stays in
+/// use. Workers that are too many finish what they have.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What `weft top` calls it
+    /// What `weft top` calls it, or with --replicas the model
     #[arg(required_unless_present = "sharing")]
     name: Option<String>,
     #[command(flatten)]
@@ -22,6 +25,11 @@ pub(crate) struct Arguments {
     /// slices=400us, gate, fikit, orion, tgs
     #[arg(long, value_name = "RULE", conflicts_with_all = ["name", "ShareArguments"])]
     sharing: Option<String>,
+    /// Of a model that a running Weft serves: so many workers, or from some to some as the load asks for
+    #[arg(long, value_name = "N|MIN..MAX", conflicts_with_all = ["ShareArguments", "sharing"], requires = "name")]
+    replicas: Option<Workers>,
+    #[command(flatten)]
+    server: Server,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -33,10 +41,14 @@ Examples:
   weft set trainer --memory 30GiB --priority 2
   weft set trainer --class best-effort
   weft set trainer --sms 75%
-  weft set --sharing gate";
+  weft set --sharing gate
+  weft set sentiment --replicas 1..8";
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let Some(name) = &arguments.name else { return set_rule(&arguments) };
+    if let Some(workers) = arguments.replicas {
+        return set_replicas(&arguments, name, workers);
+    }
     let share = arguments.share.asked(None, None);
     if share == ShareAsked::default() {
         return Err(Misuse("change nothing: say what is to be different, such as --limit 40%".into()).into());
@@ -55,12 +67,20 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     }
 }
 
+fn set_replicas(arguments: &Arguments, name: &str, workers: Workers) -> Result<()> {
+    arguments.server.ask("POST", &format!("models/{name}/workers"), Some(&json!(workers)))?;
+    match arguments.json {
+        true => print_json(&json!({ "name": name, "workers": workers })),
+        false => print(&format!("{name}: {workers} workers\n")),
+    }
+}
+
 fn set_rule(arguments: &Arguments) -> Result<()> {
     let rule = arguments.sharing.clone().unwrap_or_default();
     // What is no rule anywhere is said without asking anybody.
     rule.parse::<policy::sharing::Manner>().map_err(|problem| Misuse(format!("change the rule: {problem}")))?;
     match daemon::reach()?.ask(&Question::Sharing(rule))? {
-        Answer::Sharing(rule) if arguments.json => print_json(&serde_json::json!({ "sharing": rule })),
+        Answer::Sharing(rule) if arguments.json => print_json(&json!({ "sharing": rule })),
         Answer::Sharing(rule) => print(&format!("best-effort programs are let in by: {rule}\n")),
         Answer::Error(error) => Err(Misuse(format!("change the rule: {error}")).into()),
         _ => bail!("change the rule: the daemon answered something else"),

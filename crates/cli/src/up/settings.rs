@@ -73,11 +73,13 @@ pub(crate) struct Scheduler {
     pub(crate) policy: String,
     /// Whether every event and decision is written down, to be replayed by `weft sim replay`.
     pub(crate) journal: bool,
+    /// Whether it is only said how models would be scaled.
+    pub(crate) dry_run: bool,
 }
 
 impl Default for Scheduler {
     fn default() -> Scheduler {
-        Scheduler { policy: "weft".into(), journal: false }
+        Scheduler { policy: "weft".into(), journal: false, dry_run: false }
     }
 }
 
@@ -188,6 +190,7 @@ impl Settings {
             policy: self.scheduler.policy.clone(),
             journal: self.scheduler.journal.then(|| self.state.join("journal")),
             models: self.models.clone(),
+            dry_run: self.scheduler.dry_run,
             ..scheduler::Config::default()
         }
     }

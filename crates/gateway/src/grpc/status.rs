@@ -32,7 +32,9 @@ pub(super) fn of(error: &ServeError, own_limit: bool) -> Status {
         ServeError::NotFound(_) => Code::NotFound,
         ServeError::Invalid(_) => Code::InvalidArgument,
         ServeError::Refused(Refusal::Late { .. }) if own_limit => Code::DeadlineExceeded,
-        ServeError::Refused(Refusal::Late { .. } | Refusal::Unavailable(_)) => Code::Unavailable,
+        ServeError::Refused(Refusal::Late { .. } | Refusal::Starting { .. } | Refusal::Unavailable(_)) => {
+            Code::Unavailable
+        }
         ServeError::Refused(Refusal::Full { .. } | Refusal::Overload { .. }) => Code::ResourceExhausted,
         ServeError::Failed(_) => Code::Internal,
     };
@@ -40,7 +42,8 @@ pub(super) fn of(error: &ServeError, own_limit: bool) -> Status {
         ServeError::Refused(
             Refusal::Late { retry_after, .. }
             | Refusal::Full { retry_after, .. }
-            | Refusal::Overload { retry_after, .. },
+            | Refusal::Overload { retry_after, .. }
+            | Refusal::Starting { expected: retry_after },
         ) => Some(*retry_after),
         _ => None,
     };

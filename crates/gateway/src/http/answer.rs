@@ -203,7 +203,7 @@ impl From<ServeError> for Problem {
             ServeError::Refused(Refusal::Full { retry_after, .. } | Refusal::Overload { retry_after, .. }) => {
                 Problem::new(StatusCode::TOO_MANY_REQUESTS, text).retry_after(retry_after)
             }
-            ServeError::Refused(Refusal::Late { retry_after, .. }) => {
+            ServeError::Refused(Refusal::Late { retry_after, .. } | Refusal::Starting { expected: retry_after }) => {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(retry_after)
             }
             ServeError::Refused(Refusal::Unavailable(_)) => Problem::unavailable(text),

@@ -46,7 +46,7 @@ pub(super) fn config(entry: &Entry) -> Value {
         "batch_input": [],
         "batch_output": [],
         "instance_group": [{
-            "name": format!("{}_0", spec.name), "kind": "KIND_CPU", "count": spec.workers, "gpus": [],
+            "name": format!("{}_0", spec.name), "kind": "KIND_CPU", "count": spec.workers.max(), "gpus": [],
             "secondary_devices": [], "profile": [], "passive": false, "host_policy": "",
         }],
         "default_model_filename": "",

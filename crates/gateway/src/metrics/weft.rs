@@ -118,7 +118,7 @@ fn models(scrape: &Scrape, out: &mut Exposition) {
     }
     let mut family = out.family("weft_model_workers_wanted", Type::Gauge, "Workers that a deployment asks for.");
     for model in &scrape.models {
-        family.add(&model.labels, model.entry.spec.workers);
+        family.add(&model.labels, model.entry.workers_wanted);
     }
     let mut family = out.family("weft_model_objective_seconds", Type::Gauge, "From arrival to answer, as asked for.");
     for model in &scrape.models {

@@ -59,7 +59,7 @@ impl Told<'_> {
         let _ = write!(out, r#","max_batch":{max_batch},"queue_limit":{}"#, spec.queue);
         let (ready, wanted) = match spec.kind {
             Kind::Virtual { .. } => self.emulated(),
-            _ => (entry.workers_ready, spec.workers),
+            _ => (entry.workers_ready, entry.workers_wanted),
         };
         let _ = write!(out, r#","workers_ready":{ready},"workers_wanted":{wanted}"#);
         let model = self.history.model(&spec.name, spec.version);

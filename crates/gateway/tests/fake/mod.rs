@@ -33,6 +33,7 @@ pub(crate) fn catalog() -> Catalog {
             info: Some(Arc::new(info)),
             state: State::Ready,
             workers_ready: 1,
+            workers_wanted: 1,
         }
     };
     Catalog { entries: names.into_iter().enumerate().map(entry).collect() }
@@ -47,7 +48,8 @@ pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
         kind: Kind::Virtual { latency: Line { alpha: moment, beta: moment } },
         slo: Span::from_secs(1),
         max_batch: 8,
-        workers: 1,
+        workers: 1.try_into().unwrap(),
+        keep_alive: None,
         threads: 1,
         queue: 64,
         env: Default::default(),

@@ -20,7 +20,14 @@ async fn server_and_models_say_whether_they_can_be_asked() {
     assert!(!ready("echo", "3").await && !ready("nobody", "").await);
     let mut catalog = fake::catalog();
     let spec = Arc::new(fake::spec("zebra", 1));
-    catalog.entries.push(Entry { model: 99, spec, info: None, state: State::Loading, workers_ready: 0 });
+    catalog.entries.push(Entry {
+        model: 99,
+        spec,
+        info: None,
+        state: State::Loading,
+        workers_ready: 0,
+        workers_wanted: 0,
+    });
     running.gateway.publish(catalog);
     assert!(!ready("zebra", "").await);
     assert!(!client.server_ready(ServerReadyRequest {}).await.unwrap().into_inner().ready);
@@ -96,7 +103,7 @@ async fn the_repository_lists_loads_and_unloads() {
     let mut catalog = fake::catalog();
     let spec = Arc::new(fake::spec("zebra", 1));
     let state = State::Unavailable("the file is corrupt".into());
-    catalog.entries.push(Entry { model: 99, spec, info: None, state, workers_ready: 0 });
+    catalog.entries.push(Entry { model: 99, spec, info: None, state, workers_ready: 0, workers_wanted: 0 });
     let total = catalog.entries.len();
     running.gateway.publish(catalog);
     let all = client.repository_index(RepositoryIndexRequest::default()).await.unwrap().into_inner().models;

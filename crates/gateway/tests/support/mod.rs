@@ -51,7 +51,9 @@ pub fn gateway() -> Arc<Gateway> {
                 "broken" => Err(OrderError::Invalid("model `broken`: its file is gone".into())),
                 _ => Err(NotFound::Model(name).into()),
             },
-            Order::Deploy(_) | Order::Undeploy { .. } => Err(OrderError::Invalid("not here".into())),
+            Order::Deploy(_) | Order::Undeploy { .. } | Order::Scale { .. } => {
+                Err(OrderError::Invalid("not here".into()))
+            }
         };
         let _ = tell.send(answer);
         told
@@ -116,7 +118,8 @@ fn catalog() -> Catalog {
             kind: Kind::Virtual { latency: Line { alpha: Span::from_millis(1), beta: Span::from_millis(1) } },
             slo: Span::from_secs(5),
             max_batch,
-            workers: 1,
+            workers: 1.try_into().unwrap(),
+            keep_alive: None,
             threads: 1,
             queue: 100,
             env: Default::default(),
@@ -126,7 +129,7 @@ fn catalog() -> Catalog {
         };
         let info = ModelInfo { inputs: vec![tensor("x")], outputs: vec![tensor("y")], max_batch };
         let info = (state == State::Ready).then(|| Arc::new(info));
-        Entry { model, spec: Arc::new(spec), info, state, workers_ready: 1 }
+        Entry { model, spec: Arc::new(spec), info, state, workers_ready: 1, workers_wanted: 1 }
     };
     let ready = || State::Ready;
     let mut entries = vec![

@@ -54,6 +54,7 @@ pub struct Autoscaler {
     learned: bool,
     /// When each worker that starts was first seen.
     starting: BTreeMap<InstanceId, Time>,
+    first_look: Option<Time>,
     last_look: Option<Time>,
     last_arrival: Option<Time>,
     /// Since when workers do not do what is needed, stretched as far as they can be.
@@ -78,6 +79,7 @@ impl Autoscaler {
             cold_start,
             learned: false,
             starting: BTreeMap::new(),
+            first_look: None,
             last_look: None,
             last_arrival: None,
             short_since: None,
@@ -115,7 +117,7 @@ impl Autoscaler {
 
     /// How long a worker stays while nobody calls.
     pub fn keep_alive(&self) -> Span {
-        self.gaps.keep_alive(self.cold_start)
+        self.service.keep_alive().unwrap_or_else(|| self.gaps.keep_alive(self.cold_start))
     }
 
     /// What becomes of a request with `left` until its deadline that finds no ready worker. The caller looks right after,
@@ -134,6 +136,7 @@ impl Autoscaler {
         let now = self.last_look.map_or(now, |last| now.max(last));
         self.learn_starts(now, view);
         self.learn_arrivals(now, view);
+        self.first_look.get_or_insert(now);
         self.last_look = Some(now);
         let mut actions = Vec::new();
         let living: Vec<&Worker> = view.workers.iter().filter(|worker| worker.state != State::Draining).collect();
@@ -161,7 +164,8 @@ impl Autoscaler {
                 State::Draining => {}
             }
         }
-        self.starting.retain(|id, _| view.workers.iter().any(|worker| worker.id == *id && worker.state == State::Starting));
+        self.starting
+            .retain(|id, _| view.workers.iter().any(|worker| worker.id == *id && worker.state == State::Starting));
     }
 
     fn learn_arrivals(&mut self, now: Time, view: &View) {
@@ -199,7 +203,10 @@ impl Autoscaler {
             removable.sort_by(|left, right| {
                 let key = |worker: &Worker| worker.state != State::Starting;
                 let efficiency = |worker: &Worker| self.size(worker).efficiency();
-                key(left).cmp(&key(right)).then(efficiency(left).total_cmp(&efficiency(right))).then(right.id.cmp(&left.id))
+                key(left)
+                    .cmp(&key(right))
+                    .then(efficiency(left).total_cmp(&efficiency(right)))
+                    .then(right.id.cmp(&left.id))
             });
             for worker in removable.into_iter().take((count - bounds.max) as usize) {
                 actions.push(Action::Remove { worker: worker.id, why: Why::AtMost(bounds.max) });
@@ -333,7 +340,7 @@ impl Autoscaler {
         if view.waiting > 0 || view.arrivals > 0 || self.foretold(now).is_some() {
             return None;
         }
-        let (idle, keep_alive) = (now - self.last_arrival.or(self.last_added)?, self.keep_alive());
+        let (idle, keep_alive) = (now - self.last_arrival.or(self.last_added).or(self.first_look)?, self.keep_alive());
         (idle >= keep_alive && idle >= GAP_MIN).then_some(Why::Idle { idle, keep_alive })
     }
 

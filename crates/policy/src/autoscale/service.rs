@@ -56,6 +56,7 @@ pub struct Service {
     replicas: Replicas,
     sizes: Vec<Size>,
     cold_start: Span,
+    keep_alive: Option<Span>,
 }
 
 /// Why a service cannot be scaled.
@@ -72,15 +73,12 @@ impl std::error::Error for Nonsense {}
 
 impl Service {
     /// Checks what was asked for. `cold_start` is what a start is thought to take until one was seen.
-    pub fn new(
-        objective: Span,
-        replicas: Replicas,
-        sizes: Vec<Size>,
-        cold_start: Span,
-    ) -> Result<Service, Nonsense> {
+    pub fn new(objective: Span, replicas: Replicas, sizes: Vec<Size>, cold_start: Span) -> Result<Service, Nonsense> {
         let Replicas { min, max } = replicas;
         if min > max {
-            return Err(Nonsense(format!("at least {min} workers are more than at most {max}: lower the one or raise the other")));
+            return Err(Nonsense(format!(
+                "at least {min} workers are more than at most {max}: lower the one or raise the other"
+            )));
         }
         if max == 0 {
             return Err(Nonsense("at most 0 workers answer nothing: allow one".to_owned()));
@@ -104,7 +102,18 @@ impl Service {
                 return Err(Nonsense(format!("a worker does less at {most} than at {least}: profile it again")));
             }
         }
-        Ok(Service { objective, replicas, sizes, cold_start })
+        Ok(Service { objective, replicas, sizes, cold_start, keep_alive: None })
+    }
+
+    /// The last worker stays for this long while nobody calls, whatever gaps there were.
+    pub fn with_keep_alive(mut self, keep_alive: Option<Span>) -> Service {
+        self.keep_alive = keep_alive;
+        self
+    }
+
+    /// How long the last worker stays while nobody calls, where that was asked for.
+    pub fn keep_alive(&self) -> Option<Span> {
+        self.keep_alive
     }
 
     /// How soon a request is to be answered.
@@ -143,14 +152,20 @@ pub fn sizes(surface: &Surface, execution: Span) -> Vec<Size> {
         best.push((share, best.last().map_or(most, |(_, before)| most.max(*before))));
     }
     let efficiency = |(share, throughput): &(Share, f64)| throughput / share.percent();
-    let optimum = best.iter().enumerate().max_by(|(_, left), (_, right)| efficiency(left).total_cmp(&efficiency(right)));
+    let optimum =
+        best.iter().enumerate().max_by(|(_, left), (_, right)| efficiency(left).total_cmp(&efficiency(right)));
     let Some((optimum, _)) = optimum else { return Vec::new() };
     let mut limit = optimum;
     while limit + 1 < best.len() && best[limit + 1].1 >= best[limit].1 * WORTH {
         limit += 1;
     }
     let (limit, throughput_limit) = best[limit];
-    let size = |(request, throughput): &(Share, f64)| Size { request: *request, limit, throughput: *throughput, throughput_limit };
+    let size = |(request, throughput): &(Share, f64)| Size {
+        request: *request,
+        limit,
+        throughput: *throughput,
+        throughput_limit,
+    };
     best[..=optimum].iter().map(size).collect()
 }
 

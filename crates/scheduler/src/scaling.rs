@@ -1,0 +1,150 @@
+//! One deployment whose number of workers follows its load.
+//!
+//! What to do is `policy::autoscale`'s; here is what it sees and what was decided. A worker that is to go is ended in a
+//! moment in which it has nothing to do, which those that are too many have soon: nothing that runs is interrupted.
+
+use crate::deployment::Deployment;
+use crate::driver::Worker;
+use policy::autoscale::{Action, Admission, Autoscaler, Replicas, Service, Size, State, View};
+use policy::surface::Share;
+use policy::{InstanceId, LatencyTable, Span, Time};
+use rpc::{Decision, ModelSpec, ScalingView, WorkerId, WorkerState};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Decisions that are remembered.
+const DECISIONS: usize = 32;
+/// What a start is thought to take until one was seen.
+const COLD_START: Span = Span::from_secs(2);
+
+pub(crate) struct Scaling {
+    scaler: Autoscaler,
+    /// Requests since the last look.
+    arrived: u64,
+    looked: Time,
+    /// How long workers had been busy at the last look.
+    busy: BTreeMap<WorkerId, Span>,
+    decisions: VecDeque<(Time, String)>,
+}
+
+/// What is to change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) more: usize,
+    pub(crate) fewer: usize,
+}
+
+impl Scaling {
+    /// For workers that do as this table says.
+    pub(crate) fn new(now: Time, spec: &ModelSpec, table: &LatencyTable) -> Option<Scaling> {
+        let service = service(spec, table, COLD_START)?;
+        Some(Scaling {
+            scaler: Autoscaler::new(service),
+            arrived: 0,
+            looked: now,
+            busy: BTreeMap::new(),
+            decisions: VecDeque::new(),
+        })
+    }
+
+    /// Bounds or batches changed; what was learned stays.
+    pub(crate) fn update(&mut self, spec: &ModelSpec, table: &LatencyTable) {
+        if let Some(service) = service(spec, table, self.scaler.cold_start()) {
+            self.scaler.set_service(service);
+        }
+    }
+
+    /// A request came.
+    pub(crate) fn arrived(&mut self) {
+        self.arrived += 1;
+    }
+
+    /// What becomes of a request that finds no worker.
+    pub(crate) fn admit(&self, now: Time, left: Span) -> Admission {
+        self.scaler.admit(now, left)
+    }
+
+    /// Whether it is time to look.
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        now - self.looked >= policy::autoscale::LOOK
+    }
+
+    /// Looks at the deployment's workers, `wanted` of which are to stay.
+    pub(crate) fn look(&mut self, now: Time, waiting: usize, wanted: usize, workers: &[(WorkerId, &Worker)]) -> Change {
+        let passed = (now - self.looked).nanos().max(1);
+        let view = |(place, (id, worker)): (usize, &(WorkerId, &Worker))| {
+            let busy = worker.busy - self.busy.get(id).copied().unwrap_or(worker.busy);
+            policy::autoscale::Worker {
+                // Enough to tell the workers of one deployment apart.
+                id: InstanceId(id.0 as u32),
+                state: match worker.state {
+                    _ if place >= wanted => State::Draining,
+                    WorkerState::Ready => State::Ready,
+                    WorkerState::Starting | WorkerState::Restarting => State::Starting,
+                    WorkerState::Stopping => State::Draining,
+                },
+                size: 0,
+                share: Share::ALL,
+                ceiling: Share::ALL,
+                busy: (busy.nanos().saturating_mul(1_000) / passed).min(1_000) as u32,
+            }
+        };
+        let view = View {
+            arrivals: std::mem::take(&mut self.arrived),
+            waiting: waiting as u64,
+            workers: workers.iter().enumerate().map(view).collect(),
+        };
+        self.busy = workers.iter().map(|(id, worker)| (*id, worker.busy)).collect();
+        self.looked = now;
+        let mut change = Change::default();
+        for action in self.scaler.look(now, &view) {
+            match &action {
+                Action::Stretch { .. } => continue,
+                Action::Add { .. } => change.more += 1,
+                Action::Remove { .. } => change.fewer += 1,
+            }
+            if self.decisions.len() == DECISIONS {
+                self.decisions.pop_front();
+            }
+            self.decisions.push_back((now, action.to_string()));
+        }
+        change
+    }
+
+    /// What was decided last.
+    pub(crate) fn last_decision(&self) -> &str {
+        self.decisions.back().map_or("", |(_, text)| text)
+    }
+
+    /// For people.
+    pub(crate) fn view(&self, now: Time, deployment: &Deployment, dry_run: bool) -> ScalingView {
+        let cold_start = self.scaler.cold_start();
+        let forecast = self.scaler.forecast();
+        ScalingView {
+            model: deployment.number,
+            workers: deployment.spec.workers,
+            wanted: deployment.wanted,
+            arriving: forecast.level(),
+            expected: forecast.expected(cold_start),
+            worker_does: self.scaler.service().sizes()[0].throughput,
+            cold_start,
+            keep_alive: self.scaler.keep_alive(),
+            dry_run,
+            decisions: self
+                .decisions
+                .iter()
+                .map(|(at, text)| Decision { ago: now - *at, text: text.clone() })
+                .collect(),
+        }
+    }
+}
+
+/// Workers on a CPU, or with a share that does not change: how many there are is all that changes.
+fn service(spec: &ModelSpec, table: &LatencyTable, cold_start: Span) -> Option<Service> {
+    let rate = |size: usize| size as f64 / table.latency(size).seconds().max(1e-9);
+    // Whoever comes when a batch has just begun waits for it and for its own.
+    let in_time = (1..=table.max_batch()).filter(|size| *size == 1 || table.latency(*size) <= spec.slo.scale(1, 2));
+    let throughput = in_time.map(rate).max_by(f64::total_cmp)?;
+    let replicas = Replicas { min: spec.workers.min() as u32, max: spec.workers.max() as u32 };
+    let service = Service::new(spec.slo, replicas, vec![Size::fixed(Share::ALL, throughput)], cold_start).ok()?;
+    Some(service.with_keep_alive(spec.keep_alive))
+}
