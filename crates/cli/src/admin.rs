@@ -264,8 +264,10 @@ fn explanation(name: &str, version: &Value) -> String {
         told += &format!("  worker {number} on {node}: {state}, {} batches\n", worker["batches"]);
     }
     let scaling = &version["scaling"];
-    if scaling.is_null() {
-        return told + "  the number of its workers was asked for and does not change\n";
+    match (scaling.is_null(), version["workers"].is_number()) {
+        (true, true) => return told + "  so many were asked for, and that does not change\n",
+        (true, false) => return told + "  how many it needs is not known before its first worker is ready\n",
+        (false, _) => {}
     }
     told += &format!(
         "  {} requests/s come, {} are expected by the time a worker could be there; one worker does {}\n",

@@ -2,7 +2,7 @@
 
 use crate::profile::Profile;
 use crate::scaling::Scaling;
-use policy::{Admission, ModelId, Time};
+use policy::{Admission, ModelId, Span, Time};
 use rpc::{Entry, ModelInfo, ModelSpec, OrderError, State, WorkerId};
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub(crate) struct Deployment {
     pub(crate) wanted: usize,
     /// What that follows, where it is not always the same and something is known of its batches.
     pub(crate) scaling: Option<Scaling>,
+    /// How long its first worker took to start.
+    pub(crate) first_start: Option<Span>,
     /// Whether any worker was ever ready.
     pub(crate) proven: bool,
     pub(crate) last_error: Option<String>,
@@ -58,6 +60,7 @@ impl Deployment {
             ready: 0,
             wanted,
             scaling: None,
+            first_start: None,
             proven: false,
             last_error: None,
             replies: Vec::new(),
@@ -76,7 +79,7 @@ impl Deployment {
             (None, Some(scaling)) => scaling.update(&self.spec, &table),
             (None, scaling @ None) => {
                 self.wanted = self.wanted.clamp(workers.min().max(1), workers.max());
-                *scaling = Scaling::new(now, &self.spec, &table);
+                *scaling = Scaling::new(now, &self.spec, &table, self.first_start);
             }
         }
     }

@@ -11,7 +11,6 @@ use crate::profile::Profile;
 use crate::scaling::{Change, Scaling};
 use crate::store::Store;
 use crate::thread::{Config, GatewayLink, NodeLink};
-use policy::autoscale::Admission;
 use policy::journal::Input;
 use policy::{Event, GpuId, Request, RequestId, Span, Time};
 use rpc::{
@@ -53,6 +52,7 @@ pub(crate) struct Worker {
     pub(crate) pool: u32,
     pub(crate) gpu: GpuId,
     pub(crate) state: WorkerState,
+    started: Time,
     flights: VecDeque<Flight>,
     last_done: Time,
     pub(crate) busy: Span,
@@ -257,7 +257,7 @@ impl Driver {
         }
         worker.state = WorkerState::Ready;
         worker.last_done = now;
-        let (pool, gpu, model) = (worker.pool, worker.gpu, worker.model);
+        let (pool, gpu, model, took) = (worker.pool, worker.gpu, worker.model, now - worker.started);
         if let Some(number) = model
             && let Some(deployment) = self.models.get_mut(&number)
             && let Some(place) = deployment.place
@@ -269,6 +269,7 @@ impl Driver {
                 let table = profile.table();
                 deployment.profile = Some(profile);
                 deployment.info = Some(Arc::new(info));
+                deployment.first_start = Some(took);
                 deployment.update_scaling(now);
                 if let Some(pool) = self.pools.get_mut(&pool) {
                     pool.set_table(now, place.model, table);
@@ -356,14 +357,11 @@ impl Driver {
     /// What becomes of a request whose model has no worker: a worker is started, and it waits for that or is refused.
     fn meets_nobody(&mut self, now: Time, number: u32, deadline: Time) -> Option<Refusal> {
         let deployment = self.models.get(&number).filter(|deployment| deployment.ready == 0)?;
-        let admission = deployment.scaling.as_ref()?.admit(now, deadline - now);
+        let (expected, in_time) = deployment.scaling.as_ref()?.admit(now, deadline - now);
         if !deployment.workers.iter().any(|worker| self.workers.contains_key(worker)) {
             self.scale(now, number);
         }
-        match admission {
-            Admission::Wait { .. } => None,
-            Admission::Refuse { expected } => Some(Refusal::Starting { expected }),
-        }
+        (!in_time).then_some(Refusal::Starting { expected })
     }
 
     fn scale_all(&mut self, now: Time) {
@@ -445,6 +443,7 @@ impl Driver {
             pool,
             gpu,
             state: WorkerState::Starting,
+            started: now,
             flights: VecDeque::new(),
             last_done: now,
             busy: Span::ZERO,

@@ -24,6 +24,8 @@ pub(crate) struct Scaling {
     /// How long workers had been busy at the last look.
     busy: BTreeMap<WorkerId, Span>,
     decisions: VecDeque<(Time, String)>,
+    /// What a batch of one takes.
+    lone: Span,
 }
 
 /// What is to change.
@@ -34,15 +36,16 @@ pub(crate) struct Change {
 }
 
 impl Scaling {
-    /// For workers that do as this table says.
-    pub(crate) fn new(now: Time, spec: &ModelSpec, table: &LatencyTable) -> Option<Scaling> {
-        let service = service(spec, table, COLD_START)?;
+    /// For workers that do as this table says, the first of which took so long to start.
+    pub(crate) fn new(now: Time, spec: &ModelSpec, table: &LatencyTable, start: Option<Span>) -> Option<Scaling> {
+        let service = service(spec, table, start.unwrap_or(COLD_START))?;
         Some(Scaling {
             scaler: Autoscaler::new(service),
             arrived: 0,
             looked: now,
             busy: BTreeMap::new(),
             decisions: VecDeque::new(),
+            lone: table.latency(1),
         })
     }
 
@@ -50,6 +53,7 @@ impl Scaling {
     pub(crate) fn update(&mut self, spec: &ModelSpec, table: &LatencyTable) {
         if let Some(service) = service(spec, table, self.scaler.cold_start()) {
             self.scaler.set_service(service);
+            self.lone = table.latency(1);
         }
     }
 
@@ -58,9 +62,11 @@ impl Scaling {
         self.arrived += 1;
     }
 
-    /// What becomes of a request that finds no worker.
-    pub(crate) fn admit(&self, now: Time, left: Span) -> Admission {
-        self.scaler.admit(now, left)
+    /// How long a request that finds no worker waits for one, and whether it can be answered in time then.
+    pub(crate) fn admit(&self, now: Time, left: Span) -> (Span, bool) {
+        let (Admission::Wait { expected } | Admission::Refuse { expected }) = self.scaler.admit(now, left);
+        // Starts differ, and a request that is refused for nothing can be made again.
+        (expected, expected.scale(5, 4) + self.lone <= left)
     }
 
     /// Whether it is time to look.
@@ -119,6 +125,7 @@ impl Scaling {
     pub(crate) fn view(&self, now: Time, deployment: &Deployment, dry_run: bool) -> ScalingView {
         let cold_start = self.scaler.cold_start();
         let forecast = self.scaler.forecast();
+        let decision = |(at, text): &(Time, String)| Decision { ago: to_a_millisecond(now - *at), text: text.clone() };
         ScalingView {
             model: deployment.number,
             workers: deployment.spec.workers,
@@ -126,16 +133,17 @@ impl Scaling {
             arriving: forecast.level(),
             expected: forecast.expected(cold_start),
             worker_does: self.scaler.service().sizes()[0].throughput,
-            cold_start,
-            keep_alive: self.scaler.keep_alive(),
+            cold_start: to_a_millisecond(cold_start),
+            keep_alive: to_a_millisecond(self.scaler.keep_alive()),
             dry_run,
-            decisions: self
-                .decisions
-                .iter()
-                .map(|(at, text)| Decision { ago: now - *at, text: text.clone() })
-                .collect(),
+            decisions: self.decisions.iter().map(decision).collect(),
         }
     }
+}
+
+/// Nobody needs to read nanoseconds.
+fn to_a_millisecond(span: Span) -> Span {
+    Span::from_millis(span.nanos() / 1_000_000)
 }
 
 /// Workers on a CPU, or with a share that does not change: how many there are is all that changes.

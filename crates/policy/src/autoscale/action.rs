@@ -123,6 +123,7 @@ impl fmt::Display for Action {
             Action::Stretch { worker, share, expected } => {
                 write!(f, "worker {} has {share} now: {expected:.0} requests/s are to be answered", worker.0)
             }
+            Action::Add { request: Share::ALL, why, .. } => write!(f, "a worker starts: {why}"),
             Action::Add { request, limit, why, .. } if request == limit => {
                 write!(f, "a worker of {request} starts: {why}")
             }
