@@ -6,6 +6,7 @@
 
 mod search;
 mod predictor;
+mod live;
 
 use crate::setup;
 use crate::workspace::Workspace;
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
 }
 
 /// Sections, in the order of the page.
-const SECTIONS: [&str; 2] = ["search", "predictor"];
+const SECTIONS: [&str; 3] = ["search", "predictor", "live"];
 
 /// Everything that was measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -39,6 +40,7 @@ struct Results {
     weft: String,
     search: Option<search::Results>,
     predictor: Option<predictor::Results>,
+    live: Option<live::Results>,
 }
 
 pub(crate) fn elasticity(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
@@ -69,6 +71,7 @@ fn measure(workspace: &Workspace, section: &str, results: &mut Results) -> Resul
     match section {
         "search" => results.search = Some(search::measure(workspace)?),
         "predictor" => results.predictor = Some(predictor::measure(workspace)?),
+        "live" => results.live = Some(live::measure(workspace)?),
         other => bail!("measure {other}: there is no such section"),
     }
     Ok(())
@@ -91,7 +94,8 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
         "- Data: `../shared/data`, measured by others on an A100; nothing here was measured on a GPU of ours"
     )?;
     results.search.iter().try_for_each(|section| section.write(out))?;
-    results.predictor.iter().try_for_each(|section| section.write(out))
+    results.predictor.iter().try_for_each(|section| section.write(out))?;
+    results.live.iter().try_for_each(|section| section.write(out))
 }
 
 /// Whether a target was reached, as a word.

@@ -4,7 +4,7 @@ mod http;
 mod processes;
 
 use crate::program::{Program, seconds};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -118,6 +118,18 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
+    }
+
+    /// Asks its admin interface for something.
+    pub(crate) fn admin(&self, what: &str) -> Result<serde_json::Value> {
+        let (status, body) = http::get(self.ports.metrics, &format!("/admin/{what}"))?;
+        ensure!(status == 200, "ask {} for {what}: {status} {body}", self.name);
+        serde_json::from_str(&body).with_context(|| format!("read what {} says of {what}", self.name))
+    }
+
+    /// Sends it a request; the status and the body of its answer.
+    pub(crate) fn post(&self, path: &str, body: &str) -> Result<(u16, String)> {
+        http::post(self.ports.http, path, body)
     }
 
     /// Kills it, with all its children, as a machine does that loses power.
