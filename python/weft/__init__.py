@@ -15,13 +15,16 @@ A model is a class with a method ``predict``; it may derive from :class:`Model`,
         def predict(self, inputs):
             return {"y": inputs["x"] * self.factor}
 
+Weights that every worker of a model needs are loaded once and held once, by :func:`shared` and :func:`shared_module`.
+
 This package needs ``numpy`` and nothing else. It does not talk to the network: the node that starts a worker hands it
 batches.
 """
 
 from ._protocol import DataType, Tensor
+from ._weights import shared, shared_module
 
-__all__ = ["DataType", "Model", "Tensor"]
+__all__ = ["DataType", "Model", "Tensor", "shared", "shared_module"]
 
 
 class Model:

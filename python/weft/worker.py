@@ -23,6 +23,7 @@ import numpy as np
 
 from . import Model
 from ._protocol import FAILED, HELLO, REFUSE, Channel, Tensor
+from ._weights import Place, enter
 
 
 def main(arguments=None):
@@ -101,6 +102,8 @@ def as_array(value):
 
 def load(path, name, setup):
     """Makes the model and finds out what it takes and gives."""
+    place = setup.get("weights")
+    enter(Place(**place, file=os.path.abspath(path)) if place else None)
     model = find_class(path, name)()
     if hasattr(model, "load"):
         model.load()

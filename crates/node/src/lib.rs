@@ -20,6 +20,7 @@ mod spawn;
 mod logs;
 mod emulated;
 mod python;
+mod weights;
 mod environment;
 pub mod worker;
 pub mod remote;

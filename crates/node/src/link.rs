@@ -25,6 +25,7 @@ use crate::logs::{Logs, Source, watch};
 use crate::node::Tell;
 use crate::spawn::{Process, Started, kill, spawn};
 use crate::warmup::Warmup;
+use crate::weights;
 use policy::Span;
 use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Part, WorkerId};
 use std::os::fd::{AsFd, OwnedFd};
@@ -117,6 +118,7 @@ impl Link {
             let mut ready_since = None;
             let over = self.live(life, messages, &mut ready_since);
             self.control.set(None);
+            weights::sweep(&self.config.directory);
             let Over::Lost { reason, held } = over else { return };
             if ready_since.is_some_and(|since: Instant| since.elapsed() >= self.config.healthy_after) {
                 deaths = 0;

@@ -9,7 +9,7 @@ use crate::desk::Desk;
 use crate::emulated::Emulated;
 use crate::link::{Control, Link, Message};
 use crate::logs::Logs;
-use crate::python;
+use crate::{python, weights};
 use anyhow::Result;
 use rpc::{Failure, FromNode, Kind, ModelSpec, Part, ToNode, WorkerId};
 use std::collections::BTreeMap;
@@ -48,6 +48,7 @@ impl Node {
     /// many threads, and must not wait.
     pub fn start(config: Config, runtime: Handle, tell: impl Fn(FromNode) + Send + Sync + 'static) -> Result<Node> {
         python::install(&config.directory)?;
+        weights::sweep(&config.directory);
         let tell: Tell = Arc::new(tell);
         let emulated = Emulated::start(config.parts_timeout, tell.clone())?;
         Ok(Node {

@@ -30,6 +30,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use rpc::{DataType, TensorSpec};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Longer messages cannot be received.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 * 1024;
@@ -71,6 +72,25 @@ pub(crate) struct Setup {
     pub(crate) inputs: Vec<TensorSpec>,
     /// Outputs, where the model itself does not say.
     pub(crate) outputs: Vec<TensorSpec>,
+    /// Where a model in Python shares its weights with others like it.
+    #[serde(default)]
+    pub(crate) weights: Option<Weights>,
+}
+
+/// What workers that share weights have in common, and where they find each other: `Place` in
+/// `python/weft/_weights.py`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Weights {
+    /// The folder that their files are in.
+    pub(crate) folder: PathBuf,
+    /// The model's name.
+    pub(crate) model: String,
+    /// Its version.
+    pub(crate) version: u32,
+    /// The names of environment variables that the deployment sets; a worker knows their values.
+    pub(crate) env: Vec<String>,
+    /// How long one may wait for another to load them.
+    pub(crate) patience_ms: u64,
 }
 
 /// A tensor in shared memory.

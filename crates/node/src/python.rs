@@ -5,9 +5,14 @@
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 8] = [
     ("__init__.py", include_str!("../../../python/weft/__init__.py")),
+    ("_cuda.py", include_str!("../../../python/weft/_cuda.py")),
+    ("_files.py", include_str!("../../../python/weft/_files.py")),
+    ("_format.py", include_str!("../../../python/weft/_format.py")),
+    ("_keeper.py", include_str!("../../../python/weft/_keeper.py")),
     ("_protocol.py", include_str!("../../../python/weft/_protocol.py")),
+    ("_weights.py", include_str!("../../../python/weft/_weights.py")),
     ("worker.py", include_str!("../../../python/weft/worker.py")),
 ];
 

@@ -10,9 +10,9 @@
 
 use crate::Config;
 use crate::connection::Connection;
-use crate::protocol::Setup;
-use crate::python;
+use crate::protocol::{Setup, Weights};
 use crate::sharing::{Answer, Client, Question, Register, environment};
+use crate::{python, weights};
 use anyhow::{Context, Result, anyhow, bail};
 use rpc::{Kind, ModelSpec};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -83,6 +83,13 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
         threads: spec.threads,
         inputs: spec.inputs.clone(),
         outputs: spec.outputs.clone(),
+        weights: matches!(spec.kind, Kind::Python { .. }).then(|| Weights {
+            folder: weights::folder(&config.directory),
+            model: spec.name.clone(),
+            version: spec.version,
+            env: spec.env.keys().cloned().collect(),
+            patience_ms: u64::try_from(config.load_timeout.as_millis() * 9 / 10).unwrap_or(u64::MAX),
+        }),
     })?;
     let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
     let (stdout, stderr) = stdout.zip(stderr).ok_or_else(|| anyhow!("read what a worker prints"))?;

@@ -4,6 +4,7 @@
 
 mod harness;
 mod python;
+mod weights;
 mod failures;
 mod lifecycle;
 mod onnx_file;
