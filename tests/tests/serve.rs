@@ -214,6 +214,26 @@ fn models_come_and_go_while_it_runs_and_survive_a_kill() {
 }
 
 #[test]
+fn a_model_that_nobody_asks_has_no_worker_until_somebody_does() {
+    let server = Server::start(&format!("{PYTHON}workers = \"0..2\"\nkeep_alive = \"1s\"\n"));
+    let none = |server: &Server| server.command(&["models"]).unwrap().contains("0 of 0 (0..2)");
+    server.wait("no worker to be left", |server| none(server).then_some(()));
+    assert_eq!(server.double("double", 21.0).first(), Some(42.0), "it waited for a worker");
+    let told = server.command(&["explain", "double", "--json"]).unwrap();
+    assert!(told.contains("\"workers\":\"0..2\"") || told.contains("\"workers\": \"0..2\""), "{told}");
+    server.wait("the decisions to be told", |server| {
+        let told = server.command(&["explain", "double"]).unwrap();
+        (told.contains("finishes and goes: no request for") && told.contains("there was no worker")).then_some(())
+    });
+    let wrong = server.command(&["set", "double", "--replicas", "4..2"]).unwrap_err();
+    assert!(wrong.contains("at least 4 and at most 2"), "{wrong}");
+    assert!(server.command(&["set", "nobody", "--replicas", "2"]).unwrap_err().contains("unknown model `nobody`"));
+    assert_eq!(server.command(&["set", "double", "--replicas", "2"]).unwrap(), "double: 2 workers\n");
+    let two = |server: &Server| server.command(&["models"]).unwrap().contains("2 of 2").then_some(());
+    server.wait("two workers", two);
+}
+
+#[test]
 fn a_term_signal_answers_what_was_accepted() {
     let mut server = Server::start(PYTHON);
     let (http, started) = (server.http, Instant::now());
