@@ -358,3 +358,82 @@ fn what_was_learned_of_a_program_is_kept_for_its_next_run() {
     assert_eq!(run("2000").len(), 1, "the same program");
     assert_eq!(run("3000").len(), 2, "another command line");
 }
+
+#[test]
+fn who_is_suspended_launches_nothing_and_goes_on_where_it_was() {
+    let machine = Machine::new();
+    let words = ["--seconds", "60", "--us", "1000", "--every", "1"];
+    for class in ["latency", "standard", "best-effort"] {
+        let running = machine.start(&["--class", class, "--name", class], "closedloop", &words);
+        let launches = |machine: &Machine| machine.tenant(class)?["launches"].as_u64();
+        let waits_for = |machine: &Machine, more: u64| {
+            let from = launches(machine).unwrap();
+            machine.wait("launches", |machine| launches(machine).filter(|now| *now >= from + more))
+        };
+        machine.wait("a program", |machine| launches(machine).filter(|launches| *launches > 10));
+        assert!(machine.ask(&["suspend", class]).status.success());
+        std::thread::sleep(Duration::from_millis(100));
+        let before = launches(&machine).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(launches(&machine), Some(before), "{class}");
+        assert_eq!(machine.tenant(class).unwrap()["note"], "suspended");
+        assert!(machine.ask(&["resume", class]).status.success());
+        waits_for(&machine, 50);
+        drop(running);
+    }
+    refused(&machine.ask(&["suspend", "nobody"]), 2, "there is no tenant `nobody`");
+}
+
+#[test]
+fn a_job_has_a_name_a_log_a_state_and_an_end() {
+    let machine = Machine::new();
+    let job = |name: &str, words: &[&str]| {
+        let share = ["--detach", "--class", "best-effort", "--name", name];
+        machine.run(&share, "closedloop", words)
+    };
+    let jobs = |words: &[&str]| {
+        let asked = machine.ask(&[&["jobs", "--json"], words].concat());
+        serde_json::from_slice::<serde_json::Value>(&asked.stdout).unwrap_or_default()
+    };
+    let state = |name: &str| jobs(&[name])["jobs"][0]["state"].as_str().unwrap_or_default().to_owned();
+    let started = job("train", &["--seconds", "60", "--us", "1000"]);
+    assert!(started.status.success(), "{}", text(&started.stderr));
+    assert!(text(&started.stdout).starts_with("train runs; what it prints is in "), "{}", text(&started.stdout));
+    machine.wait("the job to work", |machine| machine.tenant("train"));
+    refused(&job("train", &["--seconds", "1"]), 2, "there is a job `train` already");
+    assert!(machine.ask(&["suspend", "train"]).status.success());
+    machine.wait("it to be suspended", |_| (state("train") == "suspended").then_some(()));
+    assert!(machine.ask(&["resume", "train"]).status.success());
+    machine.wait("it to run", |_| (state("train") == "runs").then_some(()));
+    refused(&machine.ask(&["jobs", "train", "--forget"]), 2, "it runs; `weft stop` ends it");
+    assert!(text(&machine.ask(&["jobs", "train", "--log"]).stdout).contains("ready"));
+    let told = text(&machine.ask(&["jobs"]).stdout);
+    assert!(told.contains("train") && told.contains("runs"), "{told}");
+    // Suspended or not, it ends when it is asked to.
+    assert!(machine.ask(&["suspend", "train"]).status.success());
+    assert_eq!(text(&machine.ask(&["stop", "train"]).stdout), "train ended\n");
+    assert_eq!(state("train"), "ended by signal 15");
+    machine.wait("the tenant to be gone", |machine| machine.tenant("train").is_none().then_some(()));
+    refused(&machine.ask(&["stop", "train"]), 2, "there is no job `train` that runs");
+
+    assert!(job("short", &["--seconds", "1"]).status.success());
+    machine.wait("it to end", |_| (state("short") == "done").then_some(()));
+    assert!(machine.ask(&["jobs", "short", "--forget"]).status.success());
+    refused(&machine.ask(&["jobs", "short"]), 2, "there is no job `short`");
+    refused(&job("a/b", &[]), 2, "letters, digits");
+    let wrong = machine.ask(&["run", "--detach", "--name", "wrong", "--", "/nowhere/program"]);
+    assert!(!wrong.status.success() && text(&wrong.stderr).contains("/nowhere/program"), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn a_job_that_does_not_want_to_end_is_killed() {
+    let machine = Machine::new();
+    let stubborn =
+        ["run", "--detach", "--name", "stubborn", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"];
+    let started = machine.ask(&stubborn);
+    assert!(started.status.success(), "{}", text(&started.stderr));
+    let stopped = machine.ask(&["stop", "stubborn", "--patience", "1"]);
+    assert_eq!(text(&stopped.stdout), "stubborn did not end within 1 s and was killed\n", "{}", text(&stopped.stderr));
+    let told = text(&machine.ask(&["jobs"]).stdout);
+    assert!(told.contains("ended by signal 9"), "{told}");
+}

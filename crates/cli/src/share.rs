@@ -1,8 +1,11 @@
-//! `weft run`, `weft set`, `weft top`, `weft doctor`: programs that share a GPU.
+//! `weft run`, `weft set`, `weft jobs`, `weft top`, `weft doctor`: programs that share a GPU.
 
 pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod top;
+pub(crate) mod jobs;
+pub(crate) mod supervise;
+mod job;
 pub(crate) mod doctor;
 mod asked;
 pub(crate) mod daemon;

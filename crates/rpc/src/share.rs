@@ -125,6 +125,9 @@ pub struct ShareAsked {
     /// Which GPU: its number, or its UUID or the beginning of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
+    /// Whether it launches nothing until it is resumed; its memory stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<bool>,
 }
 
 /// A share that makes sense.
@@ -141,6 +144,7 @@ pub struct Share {
     pub slo: Option<Span>,
     pub way: Way,
     pub gpu: Option<String>,
+    pub suspended: bool,
 }
 
 impl Default for Share {
@@ -155,6 +159,7 @@ impl Default for Share {
             slo: None,
             way: Way::Auto,
             gpu: None,
+            suspended: false,
         }
     }
 }
@@ -172,6 +177,7 @@ impl Share {
             slo: asked.slo.or(self.slo),
             way: asked.way.unwrap_or(self.way),
             gpu: asked.gpu.clone().or_else(|| self.gpu.clone()),
+            suspended: asked.suspended.unwrap_or(self.suspended),
         };
         if share.priority > PRIORITY_LEAST {
             return Err(format!("priority {} is not one of 0 (most important) to {PRIORITY_LEAST}", share.priority));
@@ -218,6 +224,7 @@ impl From<Share> for ShareAsked {
             slo: share.slo,
             way: Some(share.way).filter(|way| *way != Way::Auto),
             gpu: share.gpu,
+            suspended: Some(share.suspended).filter(|suspended| *suspended),
         }
     }
 }

@@ -119,6 +119,7 @@ impl Machine {
         command.env("LD_LIBRARY_PATH", self.folder.path().join("gpu"));
         command.env("FAKECUDA_STATE", self.folder.path().join("state")).env("FAKECUDA_MEMORY", "1GiB");
         command.env("FAKECUDA_REFUSES", &self.refuses).env("WEFT_MPS_CONTROL", &self.mps);
+        command.env("WEFT_JOBS", self.folder.path().join("jobs"));
         command.env("WEFT_SOCKET", self.socket()).env_remove("LD_PRELOAD").current_dir(self.folder.path());
     }
 

@@ -35,6 +35,6 @@ pub(crate) struct ShareArguments {
 impl ShareArguments {
     pub(crate) fn asked(&self, gpu: Option<String>, way: Option<Way>) -> ShareAsked {
         let ShareArguments { class, priority, request, limit, memory, sms, slo } = *self;
-        ShareAsked { class, priority, request, limit, memory, sms, slo, way, gpu }
+        ShareAsked { class, priority, request, limit, memory, sms, slo, way, gpu, suspended: None }
     }
 }

@@ -4,7 +4,7 @@
 //! folder and exit code are the program's own, because nothing is between. The connection to the daemon stays open in
 //! it and in whatever it starts, and tells the daemon how long the tenant lives.
 
-use super::{ShareArguments, daemon, library, program};
+use super::{ShareArguments, daemon, library, program, supervise};
 use crate::output::{Exit, Misuse};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// What `weft set` and `weft top` call it [default: the program's name]
     #[arg(long)]
     name: Option<String>,
+    /// Run it in the background: `weft jobs` tells how it is, and where what it prints is kept
+    #[arg(long)]
+    detach: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -44,6 +47,7 @@ Examples:
   weft run --class latency -- python serve.py
   weft run --class best-effort --memory 20GiB -- python train.py
   weft run --request 30% --limit 60% --gpu 0 --name trainer -- ./train --epochs 3
+  weft run --detach --class best-effort --name trainer -- python train.py
   weft set trainer --limit 40%";
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
@@ -54,6 +58,9 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     rpc::Share::try_from(asked.clone()).map_err(|problem| Misuse(format!("share a GPU: {problem}")))?;
     let library = library::find()?;
     let own_name = Path::new(name).file_name().unwrap_or(name).to_string_lossy().into_owned();
+    if arguments.detach {
+        return supervise::start(&arguments.name.unwrap_or(own_name), &arguments.program);
+    }
     let register = Register {
         rename: arguments.name.is_none(),
         name: arguments.name.unwrap_or(own_name),

@@ -157,7 +157,9 @@ impl Board {
         self.read(Interval { from_ns, to_ns: now_ns });
         self.view.tenants.clear();
         for (number, account) in &self.accounts {
-            self.view.tenants.extend(ledger.get(*number).map(|tenant| account.view(*number, tenant)));
+            // Who is suspended wants nothing, and others have its share.
+            let tenant = ledger.get(*number).filter(|tenant| !tenant.share.suspended);
+            self.view.tenants.extend(tenant.map(|tenant| account.view(*number, tenant)));
         }
         self.sharing.look(Time::from_nanos(now_ns), &self.view, &mut self.actions);
         for action in self.actions.drain(..) {
@@ -216,7 +218,11 @@ impl Board {
                 mode: if share.way == Way::Space { shm::Mode::Space } else { shm::Mode::Time },
                 above,
                 siblings: slots_where(&|other, _| other == tenant),
-                allowed_ns: account.allowed_for(&occupant.seen),
+                allowed_ns: if share.suspended {
+                    occupant.seen.charged_ns
+                } else {
+                    account.allowed_for(&occupant.seen)
+                },
                 depth_ns: account.depth.nanos(),
                 held: account.held,
                 memory_limit: share.memory.map_or(shm::NO_LIMIT, |bytes| bytes.0.min(account.memory_limit)),
@@ -280,6 +286,9 @@ impl Board {
 
     /// What is done about a tenant at the moment, and why, in a few words.
     fn note(&self, number: u32, account: &Account, ledger: &Ledger) -> String {
+        if ledger.get(number).is_some_and(|tenant| tenant.share.suspended) {
+            return "suspended".to_owned();
+        }
         let best_effort = ledger.get(number).is_some_and(|tenant| tenant.share.class == Class::BestEffort);
         let Some((beside, ratio)) = self.sharing.worst().filter(|_| best_effort) else { return String::new() };
         let name = ledger.get(beside.0).map_or("a latency program", |tenant| &tenant.name);

@@ -1,0 +1,206 @@
+//! `weft jobs`, `weft suspend`, `weft resume`, `weft stop`: programs in the background.
+
+use super::daemon;
+use super::job::{Job, Record, now};
+use super::supervise::how;
+use crate::output::{Misuse, print, print_json};
+use crate::table::{align, row};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use node::sharing::{Answer, Change, Question, TenantStatus};
+use rpc::ShareAsked;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// List programs that run in the background, and those that ended.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  weft jobs\n  weft jobs trainer --log\n  weft jobs trainer --forget")]
+pub(crate) struct Jobs {
+    /// Only this one.
+    name: Option<String>,
+    /// Print what it printed.
+    #[arg(long, requires = "name")]
+    log: bool,
+    /// Forget one that ended, and its log.
+    #[arg(long, requires = "name", conflicts_with = "log")]
+    forget: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a job does.
+enum State {
+    Runs(Option<Box<TenantStatus>>),
+    Suspended,
+    Over(String),
+}
+
+impl Jobs {
+    pub(crate) fn main(self) -> Result<()> {
+        let known = Job::all()?;
+        let of_name = |record: &Record| self.name.as_ref().is_none_or(|name| record.name == *name);
+        let mine: Vec<(Job, Record)> = known.into_iter().filter(|(_, record)| of_name(record)).collect();
+        if let (Some(name), true) = (&self.name, mine.is_empty()) {
+            return Err(Misuse(format!("there is no job `{name}`; `weft jobs` lists them")).into());
+        }
+        if self.log {
+            let path = mine[0].0.log();
+            return print(&std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?);
+        }
+        if self.forget {
+            let (job, record) = &mine[0];
+            if job.is_held() {
+                return Err(Misuse(format!("forget {}: it runs; `weft stop` ends it", record.name)).into());
+            }
+            job.remove();
+            return print(&format!("{} is forgotten\n", record.name));
+        }
+        let tenants = tenants();
+        let states = mine.iter().map(|(job, record)| state(job, record, &tenants)).collect::<Vec<State>>();
+        if self.json {
+            let told = mine.iter().zip(&states).map(|((job, record), state)| {
+                json!({
+                    "name": record.name, "state": state.word(), "command": record.command,
+                    "started": record.started, "ended": record.ended, "log": job.log(),
+                })
+            });
+            return print_json(&json!({ "jobs": told.collect::<Vec<_>>() }));
+        }
+        let mut rows = vec![row(["job", "state", "for", "GPU used", "log"])];
+        for ((job, record), state) in mine.iter().zip(&states) {
+            let until = record.ended.map_or_else(now, |ended| ended.at);
+            let used = match state {
+                State::Runs(Some(tenant)) => format!("{}%", tenant.used_permille / 10),
+                _ => "-".to_owned(),
+            };
+            let length = length(until.saturating_sub(record.started));
+            rows.push(vec![record.name.clone(), state.word(), length, used, job.log().display().to_string()]);
+        }
+        print(&align(&rows))
+    }
+}
+
+impl State {
+    fn word(&self) -> String {
+        match self {
+            State::Runs(_) => "runs".to_owned(),
+            State::Suspended => "suspended".to_owned(),
+            State::Over(how) => how.clone(),
+        }
+    }
+}
+
+fn state(job: &Job, record: &Record, tenants: &[TenantStatus]) -> State {
+    match (&record.ended, job.is_held()) {
+        (Some(ended), _) => State::Over(how(ended)),
+        (None, false) => State::Over("lost: it was killed with what looked after it".to_owned()),
+        (None, true) => match tenants.iter().find(|tenant| tenant.name == record.name) {
+            Some(tenant) if tenant.share.suspended => State::Suspended,
+            tenant => State::Runs(tenant.cloned().map(Box::new)),
+        },
+    }
+}
+
+/// Everybody that the daemon knows; nobody where there is none.
+fn tenants() -> Vec<TenantStatus> {
+    let status = daemon::reach().ok().and_then(|client| client.status().ok());
+    status.map_or_else(Vec::new, |status| status.gpus.into_iter().flat_map(|gpu| gpu.tenants).collect())
+}
+
+fn length(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds:02} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes:02} min"),
+    }
+}
+
+/// Let a program launch nothing until it is resumed.
+///
+/// What it launched is finished. Its memory stays its own, and its share goes to others.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  weft suspend trainer\n  weft resume trainer")]
+pub(crate) struct Suspend {
+    /// What `weft top` calls it.
+    name: String,
+}
+
+/// Let a program that was suspended go on.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  weft resume trainer")]
+pub(crate) struct Resume {
+    /// What `weft top` calls it.
+    name: String,
+}
+
+impl Suspend {
+    pub(crate) fn main(self) -> Result<()> {
+        suspend(&self.name, true)?;
+        print(&format!("{} is suspended; `weft resume {}` lets it go on\n", self.name, self.name))
+    }
+}
+
+impl Resume {
+    pub(crate) fn main(self) -> Result<()> {
+        suspend(&self.name, false)?;
+        print(&format!("{} goes on\n", self.name))
+    }
+}
+
+fn suspend(name: &str, suspended: bool) -> Result<()> {
+    let share = ShareAsked { suspended: Some(suspended), ..ShareAsked::default() };
+    match daemon::reach()?.ask(&Question::Set(Change { name: name.to_owned(), share }))? {
+        Answer::Set(_) => Ok(()),
+        Answer::Error(error) => Err(Misuse(format!("change {name}: {error}")).into()),
+        _ => bail!("change {name}: the daemon answered something else"),
+    }
+}
+
+/// End a program that runs in the background.
+///
+/// It is asked to end (SIGTERM), and killed when it has not after a while.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  weft stop trainer\n  weft stop trainer --patience 60")]
+pub(crate) struct Stop {
+    /// The job.
+    name: String,
+    /// How many seconds it has to end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    patience: u64,
+}
+
+impl Stop {
+    pub(crate) fn main(self) -> Result<()> {
+        let job = Job::named(&self.name)?;
+        let record = job.read().filter(|_| job.is_held());
+        let group = record.and_then(|record| record.process).and_then(|process| Pid::from_raw(process as i32));
+        let Some(group) = group else {
+            return Err(Misuse(format!("there is no job `{}` that runs; `weft jobs` lists them", self.name)).into());
+        };
+        // Somebody who waits to launch something cannot hear.
+        let _ = suspend(&self.name, false);
+        kill_process_group(group, Signal::TERM).with_context(|| format!("ask {} to end", self.name))?;
+        if ends(&job, Duration::from_secs(self.patience)) {
+            return print(&format!("{} ended\n", self.name));
+        }
+        kill_process_group(group, Signal::KILL).with_context(|| format!("kill {}", self.name))?;
+        if ends(&job, Duration::from_secs(10)) {
+            return print(&format!("{} did not end within {} s and was killed\n", self.name, self.patience));
+        }
+        bail!("end {}: it was killed and is still there; its GPU may hang, see `weft doctor`", self.name)
+    }
+}
+
+/// Whether a job ends within this time.
+fn ends(job: &Job, within: Duration) -> bool {
+    let deadline = Instant::now() + within;
+    while job.is_held() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
