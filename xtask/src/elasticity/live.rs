@@ -12,11 +12,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Requests a second outside and inside a burst, and for how long each.
-const QUIET: (f64, usize) = (10.0, 30);
-const BURST: (f64, usize) = (100.0, 15);
-/// Quiet, burst, and so on, so many times; one quiet stretch more ends it.
-const BURSTS: usize = 2;
+/// Requests a second before, in and after the burst, and for how many seconds.
+const TRACE: [(f64, usize); 3] = [(10.0, 60), (100.0, 15), (10.0, 30)];
 const ROUNDS: usize = 3;
 const OBJECTIVE: &str = "400ms";
 /// Starts from zero of each kind.
@@ -62,9 +59,7 @@ impl Run {
 
 pub(super) fn measure(workspace: &Workspace) -> Result<Results> {
     let folder = workspace.output("elasticity")?;
-    let rates = |(rate, seconds): (f64, usize)| vec![rate; seconds];
-    let mut trace: Vec<f64> = (0..BURSTS).flat_map(|_| [rates(QUIET), rates(BURST)].concat()).collect();
-    trace.extend(rates(QUIET));
+    let trace: Vec<f64> = TRACE.iter().flat_map(|(rate, seconds)| vec![*rate; *seconds]).collect();
     let lines: String = trace.iter().map(|rate| format!("{rate}\n")).collect();
     std::fs::write(folder.join("burst.txt"), lines).context("write the trace")?;
     let mut rounds = Vec::new();
@@ -193,10 +188,10 @@ impl Results {
         writeln!(
             out,
             "Measured on {}. A Python model that takes 50 ms for a request, with an objective of {OBJECTIVE}, is sent {} \
-             requests a second, and {} for {} seconds twice. Workers follow the load between 1 and 10; then the same with \
-             as many as there were on average, rounded down and rounded up, at all times. Workers that were starting are \
-             counted. What was refused counts as too late.\n",
-            self.machine, QUIET.0, BURST.0, BURST.1
+             requests a second for {} s, {} for {} s, and {} for {} s. Workers follow the load between 1 and 10; then the \
+             same with as many as there were on average, rounded down and rounded up, at all times. Workers that were \
+             starting are counted. What was refused counts as too late.\n",
+            self.machine, TRACE[0].0, TRACE[0].1, TRACE[1].0, TRACE[1].1, TRACE[2].0, TRACE[2].1
         )?;
         writeln!(out, "| round | workers | on average | at most | requests | too late |")?;
         writeln!(out, "|---:|---:|---:|---:|---:|---:|")?;
