@@ -166,7 +166,17 @@ fn pairs_are_measured_and_written_down() {
         }
     }
 
+    // What each program of the pair of two does alone, and what the simulator makes of it.
+    let [solos] = &found["solos"].as_array().unwrap()[..] else { panic!("{:#}", found["solos"]) };
+    let of = |side: &str, what: &str| number(&solos[side][what]);
+    assert_eq!(solos["pair"], "one");
+    assert!((5.0..20.0).contains(&of("latency", "launches")), "{solos:#}");
+    assert!((2.0..10.0).contains(&of("best_effort", "gpu_ms")), "{solos:#}");
+    assert!(of("latency", "gpu_ms") <= 2.0 * of("latency", "takes_ms"), "{solos:#}");
+
     let printed = text(&output.stdout);
+    assert!(printed.contains("Expected from what each program does alone, before they met. Off by "), "{printed}");
+    assert!(file("out.md").contains("## Predicted by the simulator\n"));
     assert!(printed.contains("\nRequests at random, at half of the capacity alone\nsetting "), "{printed}");
     let page = file("out.md");
     assert!(page.contains("## many\n\n- Latency: `3 x ") && !page.contains(&*machine.folder.path().to_string_lossy()));

@@ -1,6 +1,7 @@
 //! `weft bench sharing`: pairs of programs in every way to share a GPU, beside what each does alone.
 
 mod pairs;
+mod prediction;
 mod settings;
 mod measure;
 mod program;
@@ -137,6 +138,7 @@ pub(super) fn main(arguments: &Arguments) -> Result<()> {
         pairs: plan.pairs.clone(),
         settings: plan.settings.iter().map(|setting| setting.name.clone()).collect(),
         refusals: Vec::new(),
+        solos: Vec::new(),
         runs: Vec::new(),
     };
     let interrupt = Interrupt::listen()?;

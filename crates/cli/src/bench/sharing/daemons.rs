@@ -91,6 +91,14 @@ impl Daemons {
         ask(command, "").map(drop)
     }
 
+    /// What a program under Weft launched so far, and how many nanoseconds of GPU time it was charged.
+    pub(super) fn used_by(&self, process: u32) -> Option<(u64, u64)> {
+        let client = Client::connect(&Place::at(self.socket())).ok()??;
+        let tenants = client.status().ok()?.gpus.into_iter().flat_map(|gpu| gpu.tenants);
+        let tenant = tenants.into_iter().find(|tenant| tenant.processes.contains(&process))?;
+        Some((tenant.launches, tenant.charged_ns))
+    }
+
     fn prepare(&mut self, world: World) -> Result<(), String> {
         if world.needs_weft() && self.weft.is_none() {
             self.weft = Some(self.start_weft());

@@ -276,6 +276,7 @@ pub(super) mod tests {
             },
             pairs: pairs::read("one = a | b").unwrap(),
             settings: ["alone", "default", "mps", "weft"].map(String::from).into(),
+            solos: Vec::new(),
             refusals: vec![
                 Refusal { pair: "one".into(), setting: "mps".into(), round: 1, reason: "there is no MPS".into() },
                 Refusal { pair: "one".into(), setting: "weft".into(), round: 2, reason: "it died".into() },

@@ -2,6 +2,7 @@
 
 use super::columns::{cell, parts};
 use super::figures::{GOOD_WITHIN, PairFigures};
+use super::prediction::{predictions, sentence, table};
 use super::results::Results;
 use super::text::alone;
 use crate::page::text::rate;
@@ -67,7 +68,23 @@ fn write_page(
     for pair in figures {
         write_pair(results, pair, out)?;
     }
+    write_predictions(results, figures, out)?;
     write_refused(figures, out)
+}
+
+fn write_predictions(results: &Results, figures: &[PairFigures], out: &mut String) -> Result {
+    let predictions = predictions(results, figures);
+    if predictions.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n## Predicted by the simulator\n\n{}\n", sentence(&predictions))?;
+    for (place, row) in table(&predictions).iter().enumerate() {
+        writeln!(out, "| {} |", row.join(" | "))?;
+        if place == 0 {
+            writeln!(out, "|---|---|{}", "---:|".repeat(row.len() - 2))?;
+        }
+    }
+    Ok(())
 }
 
 fn write_pair(results: &Results, pair: &PairFigures, out: &mut String) -> Result {

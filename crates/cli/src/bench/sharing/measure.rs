@@ -6,11 +6,12 @@ use super::interrupt::Interrupt;
 use super::latencies::Latencies;
 use super::pairs::{Group, Pair};
 use super::program::{Answer, Order, Program};
-use super::results::{Load, Options, Refusal, Results, Run, Side};
+use super::results::{Load, Options, Refusal, Results, Run, Side, Solos};
 use super::settings::{ALONE, Setting, World, order};
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use policy::sharing::Class;
+use sim::sharing::Solo;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -36,7 +37,14 @@ impl Plan {
     fn runs(&self) -> usize {
         let of = |setting: &Setting| if setting.name == ALONE { 4 } else { 2 + usize::from(setting.idle) };
         let of_pair = 1 + self.settings.iter().map(of).sum::<usize>();
-        self.options.rounds * self.pairs.len() * of_pair
+        self.options.rounds * self.pairs.len() * of_pair + self.solo_runs()
+    }
+
+    /// Runs that show what programs do alone under Weft.
+    fn solo_runs(&self) -> usize {
+        let counted = self.settings.iter().any(|setting| setting.latency.needs_weft());
+        let of_two = |pair: &&Pair| pair.latency.copies == 1 && pair.best_effort.copies == 1;
+        if counted { 2 * self.pairs.iter().filter(of_two).count() } else { 0 }
     }
 
     /// How long the runs take when nothing waits.
@@ -228,9 +236,41 @@ impl Stage<'_> {
                     Err(reason) => bail!("measure the best-effort side of {} alone: {reason}", pair.name),
                 }
             }
+            if first && round == 0 {
+                results.solos.extend(self.solos(pair));
+            }
             keep(results);
         }
         Ok(())
+    }
+
+    /// What both programs of a pair do alone, where a daemon counts their launches.
+    fn solos(&mut self, pair: &Pair) -> Option<Solos> {
+        let worlds = [World::WeftTime, World::Weft];
+        let world = worlds.into_iter().find(|world| self.plan.settings.iter().any(|one| one.latency == *world))?;
+        self.daemons.set_sharing("weft").ok()?;
+        let latency = self.solo(keys(world, Class::Latency, &pair.latency))?;
+        let best_effort = self.solo(keys(world, Class::BestEffort, &pair.best_effort))?;
+        Some(Solos { pair: pair.name.clone(), latency, best_effort })
+    }
+
+    fn solo(&mut self, keys: Vec<Key>) -> Option<Solo> {
+        let [key] = &keys[..] else { return None };
+        let Some(Slot::Running(program)) = self.slots.get(key) else { return None };
+        let process = program.id();
+        let Options { closed_seconds, lead_seconds, .. } = self.plan.options;
+        let before = self.daemons.used_by(process)?;
+        let (latency, best_effort) = self.run(&keys, 0, closed_seconds, 0.0).ok()?;
+        let after = self.daemons.used_by(process)?;
+        let rate_rps = latency.or(best_effort).map(|side| side.rate_rps).filter(|rate| *rate > 0.0)?;
+        // It was busy from when it was told on.
+        let steps = rate_rps * (closed_seconds + lead_seconds);
+        let grew = |now: u64, then: u64| now.saturating_sub(then) as f64 / steps;
+        Some(Solo {
+            launches: grew(after.0, before.0),
+            gpu_ms: grew(after.1, before.1) / 1e6,
+            takes_ms: 1e3 / rate_rps,
+        })
     }
 
     /// A pair in a setting: every load. `poisson_rps`: half of what is done alone, found by the first of a round.
@@ -435,7 +475,8 @@ mod tests {
     fn runs_are_counted() {
         let of = |wanted: &[&str]| plan("one = a | t", wanted, 3).runs();
         // Alone twice under two loads, and the best-effort side by itself; `default` has a run with nothing to do.
-        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"])], [15, 21, 24]);
+        // Two more where a daemon counts launches: each side alone.
+        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"])], [15, 23, 24]);
         let one_round = plan("one = a | t", &["alone"], 1);
         assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 3));
     }

@@ -51,6 +51,11 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Its number.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts it, with its output and input in our hands.
     pub(super) fn start(mut command: Command) -> std::io::Result<(Process, ChildStdin, ChildStdout)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

@@ -63,6 +63,11 @@ impl Program {
         Ok(Program { name, process, input: Some(input), lines })
     }
 
+    /// Its process.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Waits until it is warm. What it prints before that is talk.
     pub(super) fn wait_ready(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<(), String> {
         let until = Instant::now() + patience;

@@ -3,6 +3,7 @@
 use super::latencies::Latencies;
 use super::pairs::Pair;
 use serde::{Deserialize, Serialize};
+use sim::sharing::Solo;
 
 /// Everything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,6 +20,17 @@ pub(super) struct Results {
     pub(super) refusals: Vec<Refusal>,
     /// In the order in which they were made.
     pub(super) runs: Vec<Run>,
+    /// What the programs of pairs of two do alone, for predictions.
+    #[serde(default)]
+    pub(super) solos: Vec<Solos>,
+}
+
+/// What both programs of a pair do alone, under Weft.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Solos {
+    pub(super) pair: String,
+    pub(super) latency: Solo,
+    pub(super) best_effort: Solo,
 }
 
 /// The machine, in words that name it to nobody.

@@ -2,6 +2,7 @@
 
 use super::columns::{cell, parts};
 use super::figures::{PairFigures, Spread};
+use super::prediction::{predictions, sentence, table};
 use super::results::Results;
 use crate::page::text::rate;
 use crate::table::align;
@@ -38,6 +39,10 @@ pub(super) fn text(results: &Results, figures: &[PairFigures]) -> String {
         if !refused.is_empty() {
             let _ = write!(out, "\n{refused}");
         }
+    }
+    let predictions = predictions(results, figures);
+    if !predictions.is_empty() {
+        let _ = write!(out, "\n{}\n{}", sentence(&predictions), align(&table(&predictions)));
     }
     out
 }

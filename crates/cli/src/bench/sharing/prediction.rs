@@ -1,0 +1,127 @@
+//! What the simulator expects of a pair from what each program does alone, beside what was measured.
+
+use super::figures::PairFigures;
+use super::results::{Results, Solos};
+use serde::Serialize;
+use sim::sharing::{Expected, predict};
+
+/// Settings that the simulator knows, and what they are called there.
+const KNOWN: [(&str, &str); 6] = [
+    ("default", "default"),
+    ("mps", "mps"),
+    ("fikit", "fikit"),
+    ("tgs", "tgs"),
+    ("orion", "orion"),
+    ("weft-time", "weft"),
+];
+
+/// A pair in a setting. Ratios to alone.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Prediction {
+    pub(super) pair: String,
+    pub(super) setting: &'static str,
+    pub(super) expected: Expected,
+    pub(super) throughput: Option<f64>,
+    pub(super) p99: Option<f64>,
+    pub(super) best_effort: Option<f64>,
+}
+
+impl Prediction {
+    /// How far it is off, each as a part of what was measured.
+    pub(super) fn errors(&self) -> [Option<f64>; 3] {
+        let off = |expected: f64, measured: Option<f64>| measured.map(|measured| (expected / measured - 1.0).abs());
+        [
+            off(self.expected.throughput, self.throughput),
+            off(self.expected.p99, self.p99),
+            off(self.expected.best_effort, self.best_effort),
+        ]
+    }
+}
+
+/// Everything that is expected of pairs whose programs were seen alone.
+pub(super) fn predictions(results: &Results, figures: &[PairFigures]) -> Vec<Prediction> {
+    results.solos.iter().flat_map(|solos| of_pair(results, figures, solos)).collect()
+}
+
+fn of_pair(results: &Results, figures: &[PairFigures], solos: &Solos) -> Vec<Prediction> {
+    let Some(pair) = figures.iter().find(|pair| pair.pair == solos.pair) else { return Vec::new() };
+    let wanted = KNOWN.iter().filter_map(|(name, policy)| {
+        let measured = pair.settings.iter().find(|setting| setting.setting == *name && setting.rounds > 0)?;
+        let (options, Solos { latency, best_effort, .. }) = (&results.options, solos);
+        let expected = predict(policy, *latency, *best_effort, options.poisson_load, options.seed)?;
+        Some(Prediction {
+            pair: pair.pair.clone(),
+            setting: name,
+            expected,
+            throughput: measured.closed.throughput.map(|spread| spread.median),
+            p99: measured.poisson.p99.map(|spread| spread.median),
+            best_effort: measured.closed.best_effort.map(|spread| spread.median),
+        })
+    });
+    wanted.collect()
+}
+
+/// The mean error of throughput, p99 and best-effort; `None` where nothing can be compared.
+pub(super) fn mean_errors(predictions: &[Prediction]) -> [Option<f64>; 3] {
+    [0, 1, 2].map(|of| {
+        let errors: Vec<f64> = predictions.iter().filter_map(|prediction| prediction.errors()[of]).collect();
+        (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64)
+    })
+}
+
+/// Heads and rows of a table.
+pub(super) fn table(predictions: &[Prediction]) -> Vec<Vec<String>> {
+    let heads = ["pair", "setting", "throughput", "measured", "p99", "measured", "best-effort", "measured"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
+    let number = |number: f64| format!("{number:.2}");
+    let measured = |measured: Option<f64>| measured.map_or("–".to_owned(), number);
+    for one in predictions {
+        rows.push(vec![
+            one.pair.clone(),
+            one.setting.to_owned(),
+            number(one.expected.throughput),
+            measured(one.throughput),
+            number(one.expected.p99),
+            measured(one.p99),
+            number(one.expected.best_effort),
+            measured(one.best_effort),
+        ]);
+    }
+    rows
+}
+
+/// How far predictions are off, in a sentence.
+pub(super) fn sentence(predictions: &[Prediction]) -> String {
+    let percent = |error: Option<f64>| error.map_or("–".to_owned(), |error| format!("{:.0}%", error * 100.0));
+    let [throughput, p99, best_effort] = mean_errors(predictions).map(percent);
+    format!(
+        "Expected from what each program does alone, before they met. Off by {throughput} of throughput, {p99} of p99 and \
+         {best_effort} of best-effort throughput on average."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{figures, tests::sample};
+    use super::*;
+    use sim::sharing::Solo;
+
+    #[test]
+    fn pairs_that_were_seen_alone_are_predicted_and_compared() {
+        let mut results = sample();
+        assert!(predictions(&results, &figures(&results)).is_empty());
+        let latency = Solo { launches: 100.0, gpu_ms: 5.0, takes_ms: 13.0 };
+        let best_effort = Solo { launches: 50.0, gpu_ms: 100.0, takes_ms: 130.0 };
+        results.solos.push(Solos { pair: "one".into(), latency, best_effort });
+        let all = predictions(&results, &figures(&results));
+        assert_eq!(
+            all.iter().map(|one| one.setting).collect::<Vec<_>>(),
+            ["default"],
+            "what was measured and is known"
+        );
+        assert_eq!(all[0].throughput, Some(0.7));
+        assert!(all[0].errors()[0].is_some_and(|error| (0.0..1.0).contains(&error)), "{all:?}");
+        assert!(sentence(&all).contains('%'));
+        assert_eq!(table(&all)[1][..2], ["one", "default"]);
+    }
+}

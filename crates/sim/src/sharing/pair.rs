@@ -1,0 +1,138 @@
+//! What two programs will do to each other, from what each does alone.
+//!
+//! A program is taken for a loop of equal launches with equal pauses of its host between them, as many and as long as
+//! were seen while it was alone, and the pair is simulated as everything else here is. That knows when launches come and
+//! how long kernels are, and nothing of caches and memory bandwidth; how far it is off is for whoever measures the pair.
+
+use super::gpu::GpuSpec;
+use super::run::run;
+use super::scenario::{Kernel, Load, Scenario, TenantSpec};
+use policy::Span;
+use policy::sharing::Class;
+use serde::{Deserialize, Serialize};
+
+/// A program alone on the GPU, for each of its requests or steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Solo {
+    /// Launches, a graph counted as one.
+    pub launches: f64,
+    /// Milliseconds of the GPU.
+    pub gpu_ms: f64,
+    /// Milliseconds from one to the next.
+    pub takes_ms: f64,
+}
+
+/// What is expected of a pair, as ratios to alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expected {
+    /// Requests a second of the latency program, one after the other.
+    pub throughput: f64,
+    /// The 99th percentile of its latency when requests come at random, at the given part of what it can do.
+    pub p99: f64,
+    /// Steps a second of the best-effort program beside requests one after the other.
+    pub best_effort: f64,
+}
+
+/// Launches of a step that are simulated; more are taken together.
+const LAUNCHES_MAX: f64 = 2_000.0;
+/// How long is simulated, in steps of the slower program, and at least.
+const STEPS: f64 = 40.0;
+const LEAST: Span = Span::from_secs(2);
+/// Kernels longer than this fill a GPU; shorter ones a part of it.
+const FILLS_US: f64 = 100.0;
+
+/// What a pair does under a policy; `None` where there is no such policy or nothing was done alone.
+pub fn predict(policy: &str, latency: Solo, best_effort: Solo, load: f64, seed: u64) -> Option<Expected> {
+    let closed = scenario(latency, best_effort, Load::Closed { think: Span::ZERO }, seed)?;
+    let rate = load * 1e3 / latency.takes_ms;
+    let poisson = scenario(latency, best_effort, Load::Poisson { rate }, seed)?;
+    let (closed, poisson) = (run(&closed, policy)?, run(&poisson, policy)?);
+    Some(Expected {
+        throughput: closed.tenants[0].throughput_alone,
+        p99: poisson.tenants[0].p99_alone?,
+        best_effort: closed.tenants[1].throughput_alone,
+    })
+}
+
+fn scenario(latency: Solo, best_effort: Solo, load: Load, seed: u64) -> Option<Scenario> {
+    let longest = latency.takes_ms.max(best_effort.takes_ms);
+    let duration = Span::from_millis_f64(longest * STEPS).max(LEAST);
+    let tenant = |name: &str, class: Class, load: Load, solo: Solo| {
+        Some(TenantSpec { class, load, ..TenantSpec::new(name, kernels(solo)?) })
+    };
+    Some(Scenario {
+        seed,
+        warmup: duration.scale(1, 4),
+        duration,
+        noise: 0.05,
+        gpu: GpuSpec::default(),
+        tenants: vec![
+            tenant("latency", Class::Latency, load, latency)?,
+            tenant("best-effort", Class::BestEffort, Load::Closed { think: Span::ZERO }, best_effort)?,
+        ],
+    })
+}
+
+/// What one request launches.
+fn kernels(solo: Solo) -> Option<Vec<Kernel>> {
+    let sensible = |number: f64| number.is_finite() && number > 0.0;
+    if !(sensible(solo.launches) && sensible(solo.gpu_ms) && sensible(solo.takes_ms)) {
+        return None;
+    }
+    let count = solo.launches.clamp(1.0, LAUNCHES_MAX).round();
+    let duration_us = solo.gpu_ms * 1e3 / count;
+    // The host is done with the last launch when the GPU still has a kernel to run; where the GPU is what takes the
+    // time, it is done long before.
+    let host_us = (solo.takes_ms * 1e3 - duration_us).max(0.0);
+    let gap_us = if solo.gpu_ms > 0.9 * solo.takes_ms { host_us / 2.0 } else { host_us } / count;
+    let kernel = Kernel {
+        duration: Span::from_nanos((duration_us * 1e3) as u64).max(Span::from_nanos(100)),
+        gap: Span::from_nanos((gap_us * 1e3) as u64),
+        sync: false,
+        sms: (duration_us / FILLS_US * 1e3).clamp(50.0, 1_000.0) as u32,
+        memory_bound: duration_us < FILLS_US / 2.0,
+    };
+    let mut kernels = vec![kernel; count as usize];
+    kernels.last_mut()?.sync = true;
+    Some(kernels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESNET: Solo = Solo { launches: 221.0, gpu_ms: 2.6, takes_ms: 5.3 };
+    const TRAINING: Solo = Solo { launches: 600.0, gpu_ms: 600.0, takes_ms: 620.0 };
+
+    #[test]
+    fn a_program_alone_takes_as_long_as_it_took() {
+        for solo in [RESNET, TRAINING, Solo { launches: 1.0, gpu_ms: 1.9, takes_ms: 2.0 }] {
+            let quiet = Solo { launches: 1.0, gpu_ms: 0.001, takes_ms: 1_000.0 };
+            let scenario = scenario(solo, quiet, Load::Closed { think: Span::ZERO }, 1).unwrap();
+            let report = run(&scenario, "default").unwrap();
+            let takes = report.tenants[0].completion_ms.unwrap();
+            assert!((takes / solo.takes_ms - 1.0).abs() < 0.1, "{takes} ms for {solo:?}");
+        }
+    }
+
+    #[test]
+    fn weft_is_expected_to_spare_the_latency_program_and_default_sharing_is_not() {
+        let expect = |policy| predict(policy, RESNET, TRAINING, 0.5, 1).unwrap();
+        let (weft, default) = (expect("weft"), expect("default"));
+        assert!(weft.throughput > 0.8 && weft.p99 < 2.0, "{weft:?}");
+        assert!(default.throughput < weft.throughput && default.p99 > weft.p99, "{default:?} {weft:?}");
+        assert!(default.best_effort > 0.0 && weft.best_effort > 0.0);
+        assert_eq!(predict("nothing", RESNET, TRAINING, 0.5, 1), None);
+    }
+
+    #[test]
+    fn nothing_is_expected_of_what_did_nothing() {
+        for solo in
+            [Solo { launches: 0.0, ..RESNET }, Solo { gpu_ms: f64::NAN, ..RESNET }, Solo { takes_ms: -1.0, ..RESNET }]
+        {
+            assert_eq!(predict("weft", solo, TRAINING, 0.5, 1), None);
+        }
+        let odd = Solo { launches: 1e9, gpu_ms: 500.0, takes_ms: 1.0 };
+        assert!(predict("default", RESNET, odd, 0.5, 1).is_some());
+    }
+}
