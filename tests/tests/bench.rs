@@ -175,7 +175,10 @@ fn pairs_are_measured_and_written_down() {
     assert!(of("latency", "gpu_ms") <= 2.0 * of("latency", "takes_ms"), "{solos:#}");
 
     let printed = text(&output.stdout);
-    assert!(printed.contains("Expected from what each program does alone, before they met. Off by "), "{printed}");
+    assert!(
+        printed.contains("Expected from what each program does alone, before they met. Off on average by "),
+        "{printed}"
+    );
     assert!(file("out.md").contains("## Predicted by the simulator\n"));
     assert!(printed.contains("\nRequests at random, at half of the capacity alone\nsetting "), "{printed}");
     let page = file("out.md");

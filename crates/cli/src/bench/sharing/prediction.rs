@@ -27,13 +27,15 @@ pub(super) struct Prediction {
 }
 
 impl Prediction {
-    /// How far it is off, each as a part of what was measured.
+    /// How far it is off: throughputs in parts of those alone, since they may be nothing, p99 in parts of what was
+    /// measured.
     pub(super) fn errors(&self) -> [Option<f64>; 3] {
+        let apart = |expected: f64, measured: Option<f64>| measured.map(|measured| (expected - measured).abs());
         let off = |expected: f64, measured: Option<f64>| measured.map(|measured| (expected / measured - 1.0).abs());
         [
-            off(self.expected.throughput, self.throughput),
+            apart(self.expected.throughput, self.throughput),
             off(self.expected.p99, self.p99),
-            off(self.expected.best_effort, self.best_effort),
+            apart(self.expected.best_effort, self.best_effort),
         ]
     }
 }
@@ -92,11 +94,14 @@ pub(super) fn table(predictions: &[Prediction]) -> Vec<Vec<String>> {
 
 /// How far predictions are off, in a sentence.
 pub(super) fn sentence(predictions: &[Prediction]) -> String {
-    let percent = |error: Option<f64>| error.map_or("–".to_owned(), |error| format!("{:.0}%", error * 100.0));
-    let [throughput, p99, best_effort] = mean_errors(predictions).map(percent);
+    let [throughput, p99, best_effort] = mean_errors(predictions);
+    let part = |error: Option<f64>| error.map_or("–".to_owned(), |error| format!("{error:.2}"));
+    let percent = p99.map_or("–".to_owned(), |error| format!("{:.0}%", error * 100.0));
     format!(
-        "Expected from what each program does alone, before they met. Off by {throughput} of throughput, {p99} of p99 and \
-         {best_effort} of best-effort throughput on average."
+        "Expected from what each program does alone, before they met. Off on average by {} of the throughput alone, \
+         {percent} of the p99 that was measured, and {} of the best-effort throughput alone.",
+        part(throughput),
+        part(best_effort)
     )
 }
 
