@@ -11,12 +11,8 @@ fn share(percent: f64) -> Share {
 
 /// Three sizes that stretch to half a GPU.
 fn sizes() -> Vec<Size> {
-    let size = |percent, throughput| Size {
-        request: share(percent),
-        limit: share(50.0),
-        throughput,
-        throughput_limit: 150.0,
-    };
+    let size =
+        |percent, throughput| Size { request: share(percent), limit: share(50.0), throughput, throughput_limit: 150.0 };
     vec![size(10.0, 25.0), size(20.0, 60.0), size(30.0, 100.0)]
 }
 
@@ -106,7 +102,7 @@ impl World {
                     let worker = view.workers.iter().find(|other| other.id == *worker).expect("it is there");
                     let size = self.scaler.service().sizes()[worker.size];
                     assert!((size.request..=size.limit).contains(share), "{action}");
-                    assert_eq!(worker.state, State::Ready);
+                    assert!(worker.state == State::Ready && !gone(&worker.id), "{action}");
                 }
                 Action::Remove { worker, .. } => {
                     let worker = view.workers.iter().find(|other| other.id == *worker).expect("it is there");
@@ -131,7 +127,7 @@ impl World {
                     let id = InstanceId(self.next);
                     self.next += 1;
                     let (state, share) = (State::Starting, *request);
-                    let worker = Worker { id, state, size: *size, share, ceiling: *limit, busy: 0 };
+                    let worker = Worker { id, state, size: *size, share, ceiling: *limit, alone: true, busy: 0 };
                     self.workers.push((worker, self.now));
                 }
                 Action::Add { .. } => {}
@@ -206,8 +202,8 @@ fn a_service_that_nobody_calls_goes_to_zero_and_comes_back() {
     assert_eq!(world.workers.len(), 0);
     world.run(10, 20.0);
     assert!(matches!(world.additions()[0], Why::FromZero { requests } if requests > 0));
-    world.run(59, 0.0);
-    assert_eq!(world.living(), 1, "kept for a minute while nothing is known");
+    world.run(119, 0.0);
+    assert_eq!(world.living(), 1, "kept for two minutes while nothing is known");
     world.run(5, 0.0);
     assert_eq!(world.living(), 0);
     let (_, last) = world.log.last().unwrap();
@@ -270,6 +266,7 @@ fn workers_that_are_slower_than_their_profile_get_company() {
         size: 0,
         share: Share::ALL,
         ceiling: Share::ALL,
+        alone: true,
         busy,
     };
     let mut added = Vec::new();
@@ -345,6 +342,7 @@ proptest! {
             size: 99,
             share: share(1.0),
             ceiling: Share::ALL,
+            alone: false,
             busy: 4_000,
         };
         for (nanos, arrivals, waiting) in looks {

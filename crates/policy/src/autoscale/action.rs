@@ -92,7 +92,10 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::Behind(HandOver { given, workers, overrun: true, .. }) => {
-                write!(f, "{workers} workers are busy all the time and requests wait, though they should do {given:.0}/s")
+                write!(
+                    f,
+                    "{workers} workers are busy all the time and requests wait, though they should do {given:.0}/s"
+                )
             }
             Why::Behind(HandOver { expected, needed, given, workers, horizon, .. }) => write!(
                 f,
@@ -120,7 +123,9 @@ impl fmt::Display for Action {
             Action::Stretch { worker, share, expected } => {
                 write!(f, "worker {} has {share} now: {expected:.0} requests/s are to be answered", worker.0)
             }
-            Action::Add { request, limit, why, .. } if request == limit => write!(f, "a worker of {request} starts: {why}"),
+            Action::Add { request, limit, why, .. } if request == limit => {
+                write!(f, "a worker of {request} starts: {why}")
+            }
             Action::Add { request, limit, why, .. } => write!(f, "a worker of {request} to {limit} starts: {why}"),
             Action::Remove { worker, why } => write!(f, "worker {} finishes and goes: {why}", worker.0),
         }

@@ -1,6 +1,7 @@
 //! What is scaled: how many workers a service may have, and of which sizes.
 
 use crate::Span;
+use crate::search::quota::INFERENCE_LIMIT;
 use crate::surface::{Share, Surface};
 use std::fmt;
 
@@ -34,9 +35,14 @@ impl Size {
         self.throughput + (self.throughput_limit - self.throughput) * part
     }
 
+    /// Requests a second that are counted on when a worker of this size is added: half stretched.
+    pub fn planned(&self) -> f64 {
+        (self.throughput + self.throughput_limit) / 2.0
+    }
+
     /// Throughput for each percent of a GPU that is taken for good.
     pub fn efficiency(&self) -> f64 {
-        self.throughput / self.request.percent()
+        self.planned() / self.request.percent()
     }
 }
 
@@ -72,15 +78,12 @@ impl std::error::Error for Nonsense {}
 
 impl Service {
     /// Checks what was asked for. `cold_start` is what a start is thought to take until one was seen.
-    pub fn new(
-        objective: Span,
-        replicas: Replicas,
-        sizes: Vec<Size>,
-        cold_start: Span,
-    ) -> Result<Service, Nonsense> {
+    pub fn new(objective: Span, replicas: Replicas, sizes: Vec<Size>, cold_start: Span) -> Result<Service, Nonsense> {
         let Replicas { min, max } = replicas;
         if min > max {
-            return Err(Nonsense(format!("at least {min} workers are more than at most {max}: lower the one or raise the other")));
+            return Err(Nonsense(format!(
+                "at least {min} workers are more than at most {max}: lower the one or raise the other"
+            )));
         }
         if max == 0 {
             return Err(Nonsense("at most 0 workers answer nothing: allow one".to_owned()));
@@ -128,30 +131,34 @@ impl Service {
     }
 }
 
-/// Throughput that a larger share must add to be worth reaching for.
-const WORTH: f64 = 1.05;
+/// A worker is stretched to this many times its request at most, so that many fit where limits count.
+const STRETCH_MAX: u32 = 3;
+
+/// Request and limit that a profile gives for batches within `execution`: the share of the most efficient batch, and the
+/// share beyond which that batch gains less than a twentieth. Nothing where no batch is fast enough.
+pub fn profiled(surface: &Surface, execution: Span) -> Option<(Share, Share)> {
+    let best = surface.best(execution)?;
+    let row = || surface.points().iter().filter(|point| point.batch == best.batch && point.share >= best.share);
+    let enough = row().last()?.throughput * INFERENCE_LIMIT;
+    let limit = row().find(|point| point.throughput >= enough)?.share;
+    Some((best.share, limit))
+}
 
 /// Sizes that a profile suggests for batches within `execution`: every measured share up to the most efficient one as a
-/// request, and as the limit the share beyond which throughput gains less than a twentieth. Nothing where no batch is
-/// fast enough.
+/// request, stretched to three times that or to the profile's limit. Nothing where no batch is fast enough.
 pub fn sizes(surface: &Surface, execution: Span) -> Vec<Size> {
-    let mut best: Vec<(Share, f64)> = Vec::new();
-    for share in surface.shares() {
-        let within = surface.points().iter().filter(|point| point.share == share && point.latency <= execution);
-        let Some(most) = within.map(|point| point.throughput).max_by(f64::total_cmp) else { continue };
-        // What less of a GPU does, more of it does too: dips are noise.
-        best.push((share, best.last().map_or(most, |(_, before)| most.max(*before))));
-    }
-    let efficiency = |(share, throughput): &(Share, f64)| throughput / share.percent();
-    let optimum = best.iter().enumerate().max_by(|(_, left), (_, right)| efficiency(left).total_cmp(&efficiency(right)));
-    let Some((optimum, _)) = optimum else { return Vec::new() };
-    let mut limit = optimum;
-    while limit + 1 < best.len() && best[limit + 1].1 >= best[limit].1 * WORTH {
-        limit += 1;
-    }
-    let (limit, throughput_limit) = best[limit];
-    let size = |(request, throughput): &(Share, f64)| Size { request: *request, limit, throughput: *throughput, throughput_limit };
-    best[..=optimum].iter().map(size).collect()
+    let Some((best, limit)) = profiled(surface, execution) else { return Vec::new() };
+    let most = |share: Share| {
+        let within = surface.points().iter().filter(|point| point.share <= share && point.latency <= execution);
+        within.map(|point| point.throughput).max_by(f64::total_cmp)
+    };
+    let size = |request: Share| {
+        let farthest = Share::from_permille(request.permille() * STRETCH_MAX).unwrap_or(Share::ALL);
+        let limit = limit.min(farthest).max(request);
+        let (throughput, throughput_limit) = (most(request)?, most(limit)?);
+        Some(Size { request, limit, throughput, throughput_limit })
+    };
+    surface.shares().into_iter().filter(|share| *share <= best).filter_map(size).collect()
 }
 
 #[cfg(test)]
