@@ -6,6 +6,8 @@
 
 mod search;
 mod predictor;
+mod scaling;
+mod one_gpu;
 
 use crate::setup;
 use crate::workspace::Workspace;
@@ -13,9 +15,9 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// Measure profile search and prediction on published data; writes docs/benchmarks/elasticity.json and .md.
+/// Measure profile search, prediction and scaling on published data; writes docs/benchmarks/elasticity.json and .md.
 ///
-/// Takes seconds once weft is built.
+/// Takes some minutes once weft is built.
 ///
 /// Example: cargo xtask elasticity --only search
 #[derive(clap::Args)]
@@ -30,7 +32,7 @@ pub(crate) struct Arguments {
 }
 
 /// Sections, in the order of the page.
-const SECTIONS: [&str; 2] = ["search", "predictor"];
+const SECTIONS: [&str; 4] = ["search", "predictor", "scaling", "one-gpu"];
 
 /// Everything that was measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -39,6 +41,8 @@ struct Results {
     weft: String,
     search: Option<search::Results>,
     predictor: Option<predictor::Results>,
+    scaling: Option<scaling::Results>,
+    one_gpu: Option<one_gpu::Results>,
 }
 
 pub(crate) fn elasticity(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
@@ -69,6 +73,8 @@ fn measure(workspace: &Workspace, section: &str, results: &mut Results) -> Resul
     match section {
         "search" => results.search = Some(search::measure(workspace)?),
         "predictor" => results.predictor = Some(predictor::measure(workspace)?),
+        "scaling" => results.scaling = Some(scaling::measure(workspace)?),
+        "one-gpu" => results.one_gpu = Some(one_gpu::measure(workspace)?),
         other => bail!("measure {other}: there is no such section"),
     }
     Ok(())
@@ -91,7 +97,9 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
         "- Data: `../shared/data`, measured by others on an A100; nothing here was measured on a GPU of ours"
     )?;
     results.search.iter().try_for_each(|section| section.write(out))?;
-    results.predictor.iter().try_for_each(|section| section.write(out))
+    results.predictor.iter().try_for_each(|section| section.write(out))?;
+    results.scaling.iter().try_for_each(|section| section.write(out))?;
+    results.one_gpu.iter().try_for_each(|section| section.write(out))
 }
 
 /// Whether a target was reached, as a word.

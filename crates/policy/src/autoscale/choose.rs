@@ -2,6 +2,7 @@
 //! the rest (FaST-GShare, ICPP 2023, heuristic scaling by throughput per resource).
 
 use super::Size;
+use std::cmp::Reverse;
 
 /// Indices of sizes that together do `gap` requests a second, half stretched, `most` at most.
 pub(super) fn choose(sizes: &[Size], mut gap: f64, most: usize) -> Vec<usize> {
@@ -18,7 +19,7 @@ pub(super) fn choose(sizes: &[Size], mut gap: f64, most: usize) -> Vec<usize> {
     }
     if gap > 0.0 && chosen.len() < most {
         let covers = sizes.iter().enumerate().filter(|(_, size)| size.planned() >= gap);
-        let least = covers.min_by_key(|(_, size)| size.request).map_or(best, |(index, _)| index);
+        let least = covers.min_by_key(|(_, size)| (size.request, Reverse(size.limit))).map_or(best, |(index, _)| index);
         chosen.push(least);
     }
     chosen

@@ -145,7 +145,8 @@ pub fn profiled(surface: &Surface, execution: Span) -> Option<(Share, Share)> {
 }
 
 /// Sizes that a profile suggests for batches within `execution`: every measured share up to the most efficient one as a
-/// request, stretched to three times that or to the profile's limit. Nothing where no batch is fast enough.
+/// request, stretched to three times that or to the profile's limit, and first the smallest of them that is not stretched,
+/// for GPUs whose limits are taken. Nothing where no batch is fast enough.
 pub fn sizes(surface: &Surface, execution: Span) -> Vec<Size> {
     let Some((best, limit)) = profiled(surface, execution) else { return Vec::new() };
     let most = |share: Share| {
@@ -158,7 +159,11 @@ pub fn sizes(surface: &Surface, execution: Span) -> Vec<Size> {
         let (throughput, throughput_limit) = (most(request)?, most(limit)?);
         Some(Size { request, limit, throughput, throughput_limit })
     };
-    surface.shares().into_iter().filter(|share| *share <= best).filter_map(size).collect()
+    let mut sizes: Vec<Size> = surface.shares().into_iter().filter(|share| *share <= best).filter_map(size).collect();
+    if let Some(smallest) = sizes.first().copied().filter(|smallest| smallest.request < smallest.limit) {
+        sizes.insert(0, Size::fixed(smallest.request, smallest.throughput));
+    }
+    sizes
 }
 
 #[cfg(test)]
@@ -198,8 +203,8 @@ mod tests {
         let surface = Surface::new(&points).unwrap();
         let sizes = sizes(&surface, Span::from_millis(40));
         let shown: Vec<_> = sizes.iter().map(|size| (size.request.percent(), size.limit.percent())).collect();
-        assert_eq!(shown, [(10.0, 30.0), (20.0, 30.0)]);
-        assert!((sizes[1].at(share(25.0)) - (100.0 + 4e3 / 35.0) / 2.0).abs() < 1e-9);
+        assert_eq!(shown, [(10.0, 10.0), (10.0, 30.0), (20.0, 30.0)]);
+        assert!((sizes[2].at(share(25.0)) - (100.0 + 4e3 / 35.0) / 2.0).abs() < 1e-9);
         assert_eq!(super::sizes(&surface, Span::from_millis(20)), []);
     }
 }

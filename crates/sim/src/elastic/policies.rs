@@ -150,13 +150,15 @@ fn as_placed(claims: &[Claim], grants: &mut Vec<Grant>) {
     grants.extend(claims.iter().map(|claim| Grant::always(f64::from(claim.request))));
 }
 
-/// Serving first: requests, then what batches want beyond them. Training has what is left, up to `training`: requests, or
+/// Serving first: requests, then what batches want beyond them, which is their limit where nobody trains. Training has what is left, up to `training`: requests, or
 /// the same part of each, then the rest in proportion to them.
 fn stretched(claims: &[Claim], grants: &mut Vec<Grant>, training: impl Fn(&Claim) -> u32) {
     let serving = || claims.iter().filter(|claim| !claim.training);
-    let floor = |claim: &Claim| claim.wanted.min(f64::from(claim.request));
+    let alone = claims.iter().all(|claim| !claim.training);
+    let wanted = |claim: &Claim| if alone { f64::from(claim.limit) } else { claim.wanted };
+    let floor = |claim: &Claim| wanted(claim).min(f64::from(claim.request));
     let sure: f64 = serving().map(floor).sum();
-    let more: f64 = serving().map(|claim| claim.wanted - floor(claim)).sum();
+    let more: f64 = serving().map(|claim| wanted(claim) - floor(claim)).sum();
     let part = if more > 0.0 { ((1_000.0 - sure).max(0.0) / more).min(1.0) } else { 0.0 };
     let left = (1_000.0 - sure - more * part).max(0.0);
     let jobs = || claims.iter().filter(|claim| claim.training);
@@ -167,7 +169,7 @@ fn stretched(claims: &[Claim], grants: &mut Vec<Grant>, training: impl Fn(&Claim
     for claim in claims {
         let share = match claim.training {
             true => f64::from(claim.request) * kept + f64::from(training(claim) - claim.request) * rest,
-            false => floor(claim) + (claim.wanted - floor(claim)) * part,
+            false => floor(claim) + (wanted(claim) - floor(claim)) * part,
         };
         grants.push(Grant::always(share));
     }

@@ -119,6 +119,7 @@ impl Run<'_> {
             }
             let size = self.policy.begins(shapes);
             for _ in 0..begins {
+                let size = self.with_room(function, size);
                 if let Some(id) = self.start(function, size) {
                     self.cluster.workers.get_mut(&id).expect("it was placed").state = State::Ready;
                 }
@@ -215,8 +216,10 @@ impl Run<'_> {
         Some(id)
     }
 
-    fn has_room(&self, function: usize, size: usize) -> bool {
-        self.placement.place(&self.state, &self.demand(function, size)).is_ok()
+    /// This size or, where there is no room for it, the next smaller one for which there is.
+    fn with_room(&self, function: usize, size: usize) -> usize {
+        let fits = |size: &usize| self.placement.place(&self.state, &self.demand(function, *size)).is_ok();
+        (0..=size).rev().find(fits).unwrap_or(size)
     }
 
     fn demand(&self, function: usize, size: usize) -> Demand {
@@ -407,9 +410,8 @@ impl Run<'_> {
                 }
             }
             Action::Add { size, .. } => {
-                // Where there is no room for this one there may be for a smaller one.
-                let room = (0..=size).rev().find(|size| self.has_room(function, *size)).unwrap_or(size);
-                if let Some(id) = self.start(function, room) {
+                let size = self.with_room(function, size);
+                if let Some(id) = self.start(function, size) {
                     self.tallies[function].cold_starts += 1;
                     let ready = self.now + self.scenario.functions[function].cold_start;
                     self.events.push(ready, Event::Ready(id));

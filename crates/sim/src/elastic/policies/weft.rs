@@ -58,8 +58,9 @@ impl Policy for Weft {
         known(function, latency).into_iter().map(shape).collect()
     }
 
-    fn begins(&self, _shapes: usize) -> usize {
-        0
+    fn begins(&self, shapes: usize) -> usize {
+        // The smallest that is stretched, where there is one.
+        1.min(shapes - 1)
     }
 
     fn training(&self, job: &Job) -> (u32, u32) {
