@@ -139,7 +139,7 @@ const STRETCH_MAX: u32 = 3;
 pub fn profiled(surface: &Surface, execution: Span) -> Option<(Share, Share)> {
     let best = surface.best(execution)?;
     let row = || surface.points().iter().filter(|point| point.batch == best.batch && point.share >= best.share);
-    let enough = row().last()?.throughput * INFERENCE_LIMIT;
+    let enough = row().next_back()?.throughput * INFERENCE_LIMIT;
     let limit = row().find(|point| point.throughput >= enough)?.share;
     Some((best.share, limit))
 }

@@ -112,13 +112,9 @@ impl Run<'_> {
         for function in 0..self.scenario.functions.len() {
             let first = self.arrivals[function].first();
             self.events.push(first, Event::Arrival(function));
-            let begins = self.scenario.functions[function].replicas.min.max(1);
-            let shapes = self.shapes[function].len();
-            if shapes == 0 {
-                continue;
-            }
-            let size = self.policy.begins(shapes);
-            for _ in 0..begins {
+        }
+        for (function, size) in self.first_sizes() {
+            for _ in 0..self.scenario.functions[function].replicas.min.max(1) {
                 let size = self.with_room(function, size);
                 if let Some(id) = self.start(function, size) {
                     self.cluster.workers.get_mut(&id).expect("it was placed").state = State::Ready;
@@ -127,6 +123,26 @@ impl Run<'_> {
         }
         (0..self.scenario.gpus).for_each(|gpu| self.divide(GpuId::new(gpu)));
         self.events.push(Time::ZERO + self.policy.every(), Event::Look);
+    }
+
+    /// What each function begins with: what the policy says or, where there is no room for all of that, the least.
+    fn first_sizes(&self) -> Vec<(usize, usize)> {
+        let able = || self.shapes.iter().enumerate().filter(|(_, shapes)| !shapes.is_empty());
+        let preferred = able().map(|(function, shapes)| (function, self.policy.begins(shapes.len())));
+        let preferred: Vec<(usize, usize)> = preferred.collect();
+        let mut state = self.state.clone();
+        let all = preferred.iter().all(|(function, size)| {
+            let demand = self.demand(*function, *size);
+            let id = InstanceId(self.next + *function as u32);
+            let plan = self.placement.place(&state, &demand);
+            plan.is_ok_and(|plan| state.apply(id, demand, &plan).is_ok())
+        });
+        let area = |shape: &Shape| (shape.request * shape.quota, shape.limit);
+        let least = |(function, shapes): (usize, &Vec<Shape>)| {
+            let size = (0..shapes.len()).min_by_key(|size| area(&shapes[*size])).unwrap_or(0);
+            (function, size)
+        };
+        if all { preferred } else { able().map(least).collect() }
     }
 
     fn go(&mut self, name: &str) -> Report {
