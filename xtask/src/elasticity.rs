@@ -6,6 +6,8 @@
 
 mod search;
 mod predictor;
+mod scaling;
+mod one_gpu;
 mod live;
 
 use crate::setup;
@@ -14,9 +16,9 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// Measure profile search and prediction on published data; writes docs/benchmarks/elasticity.json and .md.
+/// Measure profile search, prediction and scaling on published data; writes docs/benchmarks/elasticity.json and .md.
 ///
-/// Takes seconds once weft is built.
+/// Takes some minutes once weft is built.
 ///
 /// Example: cargo xtask elasticity --only search
 #[derive(clap::Args)]
@@ -31,7 +33,7 @@ pub(crate) struct Arguments {
 }
 
 /// Sections, in the order of the page.
-const SECTIONS: [&str; 3] = ["search", "predictor", "live"];
+const SECTIONS: [&str; 5] = ["search", "predictor", "scaling", "one-gpu", "live"];
 
 /// Everything that was measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -40,6 +42,8 @@ struct Results {
     weft: String,
     search: Option<search::Results>,
     predictor: Option<predictor::Results>,
+    scaling: Option<scaling::Results>,
+    one_gpu: Option<one_gpu::Results>,
     live: Option<live::Results>,
 }
 
@@ -71,6 +75,8 @@ fn measure(workspace: &Workspace, section: &str, results: &mut Results) -> Resul
     match section {
         "search" => results.search = Some(search::measure(workspace)?),
         "predictor" => results.predictor = Some(predictor::measure(workspace)?),
+        "scaling" => results.scaling = Some(scaling::measure(workspace)?),
+        "one-gpu" => results.one_gpu = Some(one_gpu::measure(workspace)?),
         "live" => results.live = Some(live::measure(workspace)?),
         other => bail!("measure {other}: there is no such section"),
     }
@@ -95,6 +101,8 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
     )?;
     results.search.iter().try_for_each(|section| section.write(out))?;
     results.predictor.iter().try_for_each(|section| section.write(out))?;
+    results.scaling.iter().try_for_each(|section| section.write(out))?;
+    results.one_gpu.iter().try_for_each(|section| section.write(out))?;
     results.live.iter().try_for_each(|section| section.write(out))
 }
 

@@ -7,6 +7,7 @@ mod check;
 mod replay;
 mod sharing;
 mod placement;
+mod elastic;
 mod scenario;
 mod parallel;
 
@@ -36,7 +37,8 @@ Examples:
   weft sim goodput examples/01-one-model/scenario.toml --policies weft,eager --seeds 5
   weft sim report examples/01-one-model/scenario.toml -o report.html
   weft sim sharing examples/10-share-a-gpu/gpu.toml
-  weft sim placement examples/12-place-instances/events.txt";
+  weft sim placement examples/12-place-instances/events.txt
+  weft sim elastic examples/13-elastic/cluster.toml";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -47,6 +49,7 @@ enum Command {
     Replay(replay::Arguments),
     Sharing(sharing::Arguments),
     Placement(placement::Arguments),
+    Elastic(elastic::Arguments),
 }
 
 /// The file that every command reads.
@@ -99,6 +102,7 @@ pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Sharing(arguments) => sharing::main(&arguments),
         Command::Placement(arguments) => placement::main(&arguments),
+        Command::Elastic(arguments) => elastic::main(&arguments),
     }
 }
 

@@ -28,5 +28,5 @@ mod scaler;
 pub use action::{Action, HandOver, Why};
 pub use forecast::Forecast;
 pub use scaler::{Admission, Autoscaler, LOOK};
-pub use service::{Nonsense, Replicas, Service, Size, sizes};
+pub use service::{Nonsense, Replicas, Service, Size, profiled, sizes};
 pub use view::{State, View, Worker};

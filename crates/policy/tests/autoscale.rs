@@ -102,7 +102,7 @@ impl World {
                     let worker = view.workers.iter().find(|other| other.id == *worker).expect("it is there");
                     let size = self.scaler.service().sizes()[worker.size];
                     assert!((size.request..=size.limit).contains(share), "{action}");
-                    assert_eq!(worker.state, State::Ready);
+                    assert!(worker.state == State::Ready && !gone(&worker.id), "{action}");
                 }
                 Action::Remove { worker, .. } => {
                     let worker = view.workers.iter().find(|other| other.id == *worker).expect("it is there");
@@ -127,7 +127,7 @@ impl World {
                     let id = InstanceId(self.next);
                     self.next += 1;
                     let (state, share) = (State::Starting, *request);
-                    let worker = Worker { id, state, size: *size, share, ceiling: *limit, busy: 0 };
+                    let worker = Worker { id, state, size: *size, share, ceiling: *limit, alone: true, busy: 0 };
                     self.workers.push((worker, self.now));
                 }
                 Action::Add { .. } => {}
@@ -202,8 +202,8 @@ fn a_service_that_nobody_calls_goes_to_zero_and_comes_back() {
     assert_eq!(world.workers.len(), 0);
     world.run(10, 20.0);
     assert!(matches!(world.additions()[0], Why::FromZero { requests } if requests > 0));
-    world.run(59, 0.0);
-    assert_eq!(world.living(), 1, "kept for a minute while nothing is known");
+    world.run(119, 0.0);
+    assert_eq!(world.living(), 1, "kept for two minutes while nothing is known");
     world.run(5, 0.0);
     assert_eq!(world.living(), 0);
     let (_, last) = world.log.last().unwrap();
@@ -260,8 +260,15 @@ fn fixed_replicas_are_held_whatever_comes() {
 #[test]
 fn workers_that_are_slower_than_their_profile_get_company() {
     let mut scaler = Autoscaler::new(service(1, 4, vec![Size::fixed(Share::ALL, 100.0)]));
-    let worker =
-        |busy| Worker { id: InstanceId(0), state: State::Ready, size: 0, share: Share::ALL, ceiling: Share::ALL, busy };
+    let worker = |busy| Worker {
+        id: InstanceId(0),
+        state: State::Ready,
+        size: 0,
+        share: Share::ALL,
+        ceiling: Share::ALL,
+        alone: true,
+        busy,
+    };
     let mut added = Vec::new();
     for look in 1..=40u64 {
         let view = View { arrivals: 4, waiting: 30, workers: vec![worker(1_000)] };
@@ -335,6 +342,7 @@ proptest! {
             size: 99,
             share: share(1.0),
             ceiling: Share::ALL,
+            alone: false,
             busy: 4_000,
         };
         for (nanos, arrivals, waiting) in looks {

@@ -91,6 +91,8 @@ impl Scaling {
                 size: 0,
                 share: Share::ALL,
                 ceiling: Share::ALL,
+                // Nobody else has what it takes.
+                alone: true,
                 busy: (busy.nanos().saturating_mul(1_000) / passed).min(1_000) as u32,
             }
         };

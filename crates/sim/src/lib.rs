@@ -18,6 +18,7 @@ pub mod bound;
 mod goodput;
 pub mod sharing;
 pub mod placement;
+pub mod elastic;
 
 pub use goodput::{Goodput, Probe, Search, goodput};
 pub use policy::journal::Replayed;

@@ -17,14 +17,25 @@ impl File {
         let folder = self.folder();
         let text = self.text()?;
         let named = |path: &str| open(&folder.join(path)).map_err(|error| reason(&error));
-        sim::parse(&name, &text, &named).map_err(|error| {
-            if error.file == name {
-                return Misuse(format!("read scenario {error}"));
-            }
-            // The way to the other file from here, not from the scenario's folder, so that it can be copied.
-            let file = folder.join(&error.file).display().to_string();
-            Misuse(format!("read scenario {name}: {}", ScenarioError { file, ..error }))
-        })
+        sim::parse(&name, &text, &named).map_err(|error| self.misuse(error))
+    }
+
+    /// Reads the scenario of an elastic cluster.
+    pub(super) fn read_elastic(&self) -> Result<sim::elastic::Scenario, Misuse> {
+        let folder = self.folder();
+        let named = |path: &str| open(&folder.join(path)).map_err(|error| reason(&error));
+        sim::elastic::parse(&self.name(), &self.text()?, &named).map_err(|error| self.misuse(error))
+    }
+
+    /// What is wrong, in the scenario or in a file that it names.
+    fn misuse(&self, error: ScenarioError) -> Misuse {
+        let name = self.name();
+        if error.file == name {
+            return Misuse(format!("read scenario {error}"));
+        }
+        // The way to the other file from here, not from the scenario's folder, so that it can be copied.
+        let file = self.folder().join(&error.file).display().to_string();
+        Misuse(format!("read scenario {name}: {}", ScenarioError { file, ..error }))
     }
 
     /// Reads the scenario of a shared GPU.

@@ -14,7 +14,7 @@ const GAPS: usize = 256;
 /// Gaps without which nothing is known.
 const GAPS_MIN: usize = 8;
 /// Kept for so long until more is known.
-const GUESS: Span = Span::from_secs(60);
+const GUESS: Span = Span::from_secs(120);
 /// Kept for so long at least, and at most.
 const LEAST: Span = Span::from_secs(5);
 const MOST: Span = Span::from_secs(600);
@@ -45,7 +45,7 @@ impl Gaps {
         match self.regular(cold_start) {
             Some(_) => LEAST,
             None if self.sorted.len() < GAPS_MIN => GUESS,
-            None => self.at(990).scale(11, 10).max(LEAST).min(MOST),
+            None => self.at(990).scale(3, 2).max(LEAST).min(MOST),
         }
     }
 
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_worker_stays_for_as_long_as_nearly_all_gaps() {
         assert_eq!(gaps(&[]).keep_alive(COLD), GUESS);
-        assert_eq!(gaps(&[3, 5, 2, 20, 9, 4, 3, 2, 7]).keep_alive(COLD), Span::from_secs(22));
+        assert_eq!(gaps(&[3, 5, 2, 20, 9, 4, 3, 2, 7]).keep_alive(COLD), Span::from_secs(30));
         assert_eq!(gaps(&[2, 2, 2, 2, 2, 2, 2, 2]).keep_alive(COLD), LEAST);
         assert_eq!(gaps(&[2_000; 9].map(|gap| gap * 3)).keep_alive(COLD), LEAST, "the next call can be foretold");
         assert_eq!(gaps(&[1, 9_000, 40, 2, 3_000, 3, 8, 5_000]).keep_alive(COLD), MOST);

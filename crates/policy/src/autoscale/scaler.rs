@@ -13,7 +13,7 @@ pub const LOOK: Span = Span::from_millis(100);
 /// Workers should be busy for this part of the time at most, or requests wait too long.
 const BUSY: f64 = 0.85;
 /// A worker goes only where the others would be busy for less than this part.
-const BUSY_WITHOUT: f64 = 0.7;
+const BUSY_WITHOUT: f64 = 0.8;
 /// How long a shortage lasts before a worker is added for it, where the reserve would still cover it.
 const PATIENCE: Span = Span::from_secs(1);
 /// Workers are asked for again after this long where none came.
@@ -28,6 +28,13 @@ const STEP: u32 = 20;
 const BUSY_ALL: u32 = 950;
 /// The shortest time in which nothing is removed after an addition.
 const SETTLE_MIN: Span = Span::from_secs(10);
+
+/// How many times further than for an addition is looked ahead before a worker goes.
+const AHEAD: usize = 3;
+/// The part of the last burst that workers who stay can do, stretched.
+const BURST: f64 = 0.5;
+/// How many times longer a worker is kept whose GPU is in use without it.
+const FREE: usize = 10;
 
 /// What becomes of a request that meets no worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +223,7 @@ impl Autoscaler {
         if count < bounds.min {
             let missing = (bounds.min - count) as usize;
             let each = self.forecast.expected(self.horizon()) / f64::from(bounds.min);
-            let size = choose(self.service.sizes(), each.max(f64::MIN_POSITIVE), 1, |size| size.throughput_limit);
+            let size = choose(self.service.sizes(), each.max(f64::MIN_POSITIVE), 1);
             self.add(now, &vec![size[0]; missing], Why::AtLeast(bounds.min), actions);
             return true;
         }
@@ -236,7 +243,7 @@ impl Autoscaler {
         if let Some(why) = why {
             let needed = self.needed(self.horizon()).max(f64::MIN_POSITIVE);
             let most = self.service.replicas().max as usize;
-            let sizes = choose(self.service.sizes(), needed, most, |size| size.throughput_limit);
+            let sizes = choose(self.service.sizes(), needed, most);
             self.add(now, &sizes, why, actions);
         }
         true
@@ -271,7 +278,7 @@ impl Autoscaler {
                 let (workers, horizon) = (living.len() as u32, self.horizon());
                 let why = Why::Behind(HandOver { expected, needed, given, workers, horizon, overrun });
                 let most = self.service.replicas().max as usize - living.len();
-                let sizes = choose(self.service.sizes(), needed - given, most, |size| size.throughput_limit);
+                let sizes = choose(self.service.sizes(), needed - given, most);
                 self.add(now, &sizes, why, actions);
             }
             return;
@@ -294,12 +301,15 @@ impl Autoscaler {
 
     /// Lets workers go that the others do without.
     fn shrink(&mut self, now: Time, view: &View, living: &[&Worker], actions: &mut Vec<Action>) {
-        let idle = self.idle(now, view);
-        let needed = self.needed(self.settle().max(self.horizon() * 3)) * BUSY / BUSY_WITHOUT;
+        let idle = self.idle(now, view, living);
+        let needed = self.needed(self.horizon() * AHEAD) * BUSY / BUSY_WITHOUT;
+        let needed = needed.max(self.forecast.burst() * BURST);
         let mut order: Vec<&Worker> = living.to_vec();
+        // Who has a GPU to itself goes first, then the least efficient, then who came last.
         order.sort_by(|left, right| {
             let efficiency = |worker: &Worker| self.size(worker).efficiency();
-            efficiency(left).total_cmp(&efficiency(right)).then(right.id.cmp(&left.id))
+            let alone = right.alone.cmp(&left.alone);
+            alone.then(efficiency(left).total_cmp(&efficiency(right))).then(right.id.cmp(&left.id))
         });
         let mut given: f64 = living.iter().map(|worker| self.most(worker)).sum();
         let mut ready = living.iter().filter(|worker| worker.state == State::Ready).count();
@@ -336,11 +346,17 @@ impl Autoscaler {
     }
 
     /// Why nobody needs the last worker, if nobody does.
-    fn idle(&self, now: Time, view: &View) -> Option<Why> {
+    fn idle(&self, now: Time, view: &View, living: &[&Worker]) -> Option<Why> {
         if view.waiting > 0 || view.arrivals > 0 || self.foretold(now).is_some() {
             return None;
         }
-        let (idle, keep_alive) = (now - self.last_arrival.or(self.last_added).or(self.first_look)?, self.keep_alive());
+        let costs = living.iter().any(|worker| worker.alone);
+        let keep_alive = match self.service.keep_alive() {
+            Some(asked) => asked,
+            None if costs => self.keep_alive(),
+            None => self.keep_alive() * FREE,
+        };
+        let idle = now - self.last_arrival.or(self.last_added).or(self.first_look)?;
         (idle >= keep_alive && idle >= GAP_MIN).then_some(Why::Idle { idle, keep_alive })
     }
 
@@ -362,7 +378,11 @@ impl Autoscaler {
 
     /// Stretches ready workers alike, as far as the present load asks for.
     fn vertical(&mut self, now: Time, view: &View, actions: &mut Vec<Action>) {
-        let ready: Vec<&Worker> = view.workers.iter().filter(|worker| worker.state == State::Ready).collect();
+        let goes = |worker: &&Worker| {
+            actions.iter().any(|action| matches!(action, Action::Remove { worker: id, .. } if *id == worker.id))
+        };
+        let ready = view.workers.iter().filter(|worker| worker.state == State::Ready);
+        let ready: Vec<&Worker> = ready.filter(|worker| !goes(worker)).collect();
         // What waits is to be gone within an objective.
         let waiting = view.waiting as f64 / self.service.objective().seconds().max(1e-3);
         let expected = self.forecast.expected(Span::from_secs(1)).max(self.forecast.level()) + waiting;

@@ -1,6 +1,7 @@
 //! What is scaled: how many workers a service may have, and of which sizes.
 
 use crate::Span;
+use crate::search::quota::INFERENCE_LIMIT;
 use crate::surface::{Share, Surface};
 use std::fmt;
 
@@ -34,9 +35,14 @@ impl Size {
         self.throughput + (self.throughput_limit - self.throughput) * part
     }
 
+    /// Requests a second that are counted on when a worker of this size is added: half stretched.
+    pub fn planned(&self) -> f64 {
+        (self.throughput + self.throughput_limit) / 2.0
+    }
+
     /// Throughput for each percent of a GPU that is taken for good.
     pub fn efficiency(&self) -> f64 {
-        self.throughput / self.request.percent()
+        self.planned() / self.request.percent()
     }
 }
 
@@ -137,36 +143,39 @@ impl Service {
     }
 }
 
-/// Throughput that a larger share must add to be worth reaching for.
-const WORTH: f64 = 1.05;
+/// A worker is stretched to this many times its request at most, so that many fit where limits count.
+const STRETCH_MAX: u32 = 3;
+
+/// Request and limit that a profile gives for batches within `execution`: the share of the most efficient batch, and the
+/// share beyond which that batch gains less than a twentieth. Nothing where no batch is fast enough.
+pub fn profiled(surface: &Surface, execution: Span) -> Option<(Share, Share)> {
+    let best = surface.best(execution)?;
+    let row = || surface.points().iter().filter(|point| point.batch == best.batch && point.share >= best.share);
+    let enough = row().next_back()?.throughput * INFERENCE_LIMIT;
+    let limit = row().find(|point| point.throughput >= enough)?.share;
+    Some((best.share, limit))
+}
 
 /// Sizes that a profile suggests for batches within `execution`: every measured share up to the most efficient one as a
-/// request, and as the limit the share beyond which throughput gains less than a twentieth. Nothing where no batch is
-/// fast enough.
+/// request, stretched to three times that or to the profile's limit, and first the smallest of them that is not stretched,
+/// for GPUs whose limits are taken. Nothing where no batch is fast enough.
 pub fn sizes(surface: &Surface, execution: Span) -> Vec<Size> {
-    let mut best: Vec<(Share, f64)> = Vec::new();
-    for share in surface.shares() {
-        let within = surface.points().iter().filter(|point| point.share == share && point.latency <= execution);
-        let Some(most) = within.map(|point| point.throughput).max_by(f64::total_cmp) else { continue };
-        // What less of a GPU does, more of it does too: dips are noise.
-        best.push((share, best.last().map_or(most, |(_, before)| most.max(*before))));
-    }
-    let efficiency = |(share, throughput): &(Share, f64)| throughput / share.percent();
-    let optimum =
-        best.iter().enumerate().max_by(|(_, left), (_, right)| efficiency(left).total_cmp(&efficiency(right)));
-    let Some((optimum, _)) = optimum else { return Vec::new() };
-    let mut limit = optimum;
-    while limit + 1 < best.len() && best[limit + 1].1 >= best[limit].1 * WORTH {
-        limit += 1;
-    }
-    let (limit, throughput_limit) = best[limit];
-    let size = |(request, throughput): &(Share, f64)| Size {
-        request: *request,
-        limit,
-        throughput: *throughput,
-        throughput_limit,
+    let Some((best, limit)) = profiled(surface, execution) else { return Vec::new() };
+    let most = |share: Share| {
+        let within = surface.points().iter().filter(|point| point.share <= share && point.latency <= execution);
+        within.map(|point| point.throughput).max_by(f64::total_cmp)
     };
-    best[..=optimum].iter().map(size).collect()
+    let size = |request: Share| {
+        let farthest = Share::from_permille(request.permille() * STRETCH_MAX).unwrap_or(Share::ALL);
+        let limit = limit.min(farthest).max(request);
+        let (throughput, throughput_limit) = (most(request)?, most(limit)?);
+        Some(Size { request, limit, throughput, throughput_limit })
+    };
+    let mut sizes: Vec<Size> = surface.shares().into_iter().filter(|share| *share <= best).filter_map(size).collect();
+    if let Some(smallest) = sizes.first().copied().filter(|smallest| smallest.request < smallest.limit) {
+        sizes.insert(0, Size::fixed(smallest.request, smallest.throughput));
+    }
+    sizes
 }
 
 #[cfg(test)]
@@ -206,8 +215,8 @@ mod tests {
         let surface = Surface::new(&points).unwrap();
         let sizes = sizes(&surface, Span::from_millis(40));
         let shown: Vec<_> = sizes.iter().map(|size| (size.request.percent(), size.limit.percent())).collect();
-        assert_eq!(shown, [(10.0, 30.0), (20.0, 30.0)]);
-        assert!((sizes[1].at(share(25.0)) - (100.0 + 4e3 / 35.0) / 2.0).abs() < 1e-9);
+        assert_eq!(shown, [(10.0, 10.0), (10.0, 30.0), (20.0, 30.0)]);
+        assert!((sizes[2].at(share(25.0)) - (100.0 + 4e3 / 35.0) / 2.0).abs() < 1e-9);
         assert_eq!(super::sizes(&surface, Span::from_millis(20)), []);
     }
 }

@@ -27,6 +27,8 @@ pub struct Worker {
     pub share: Share,
     /// The most that it could be given now: its limit, or less where neighbours leave less.
     pub ceiling: Share,
+    /// Whether its GPU would be idle without it, so that it is what that GPU costs.
+    pub alone: bool,
     /// The part of the time since the last look in which it ran a batch, in thousandths.
     pub busy: u32,
 }

@@ -43,6 +43,10 @@ pub(crate) struct Table<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Length(pub(crate) Span);
 
+/// A part of something like `"30%"`, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub(crate) struct Percent(pub(crate) u32);
+
 /// How requests are spread over the models, in their order.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Popularity {
@@ -226,6 +230,31 @@ impl<'de> Deserialize<'de> for Length {
                 let problem =
                     |syntax: policy::SpanSyntax| E::custom(format!("\"{text}\" is no length of time: {syntax}"));
                 text.parse().map(Length).map_err(problem)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}%\"", f64::from(self.0) / 10.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Percent, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Percent;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a percentage in quotes, like \"30%\"")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Percent, E> {
+                let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+                let number = number.filter(|number| (0.0..=1e6).contains(number));
+                let problem = || E::custom(format!("\"{text}\" is no percentage: expected one like \"30%\""));
+                number.map(|number| Percent((number * 10.0).round() as u32)).ok_or_else(problem)
             }
         }
         deserializer.deserialize_str(Text)

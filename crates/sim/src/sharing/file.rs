@@ -6,12 +6,10 @@ use super::models::{MODELS, model};
 use super::scenario::{Kernel, Load, Scenario, TenantSpec};
 use crate::ScenarioError;
 use crate::scenario::source::{Source, unknown};
-use crate::scenario::syntax::{Length, Table, typed};
+use crate::scenario::syntax::{Length, Percent, Table, typed};
 use policy::Span;
 use policy::sharing::{Class, PRIORITY_LEAST, WHOLE};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, Visitor};
-use std::fmt;
 use toml::Spanned;
 
 const TENANTS_MAX: usize = 64;
@@ -85,10 +83,6 @@ struct Launches {
     sms: Option<Spanned<Percent>>,
     memory_bound: Option<bool>,
 }
-
-/// A part of the GPU like `"30%"`, in thousandths.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-struct Percent(u32);
 
 /// Reads a scenario. `path` is for messages.
 pub fn parse(path: &str, text: &str) -> Result<Scenario, ScenarioError> {
@@ -208,30 +202,5 @@ fn kernels(source: &Source, listed: &Spanned<Vec<Table<Launches>>>) -> Result<Ve
     match kernels.is_empty() {
         true => Err(source.error(listed.span(), "no kernels: expected [{ count = 10, duration = \"50us\" }]")),
         false => Ok(kernels),
-    }
-}
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}%\"", f64::from(self.0) / 10.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Percent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Percent, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Percent;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a percentage in quotes, like \"30%\"")
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Percent, E> {
-                let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-                let number = number.filter(|number| (0.0..=1e6).contains(number));
-                let problem = || E::custom(format!("\"{text}\" is no percentage: expected one like \"30%\""));
-                number.map(|number| Percent((number * 10.0).round() as u32)).ok_or_else(problem)
-            }
-        }
-        deserializer.deserialize_str(Text)
     }
 }

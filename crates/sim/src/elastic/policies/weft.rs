@@ -1,0 +1,95 @@
+//! Weft's own: the code that runs live, `policy::autoscale`, for each function.
+//!
+//! Shares as `policy::sharing` gives them: a worker has what it was stretched to, or more, up to its limit, where its
+//! batch would be late otherwise; training is best-effort and has all that is left, so its limit reserves nothing.
+//! Training stays off GPUs with other training: two jobs take the same share from each other at all times, while workers
+//! leave theirs most of the time.
+
+use super::{Batch, Claim, Grant, Policy, Shape, stretched};
+use crate::elastic::latency::Latency;
+use crate::elastic::scenario::{Function, Job};
+use policy::autoscale::{Action, Admission, Autoscaler, LOOK, Service, Size, View, sizes};
+use policy::surface::Share;
+use policy::{Span, Time};
+
+/// The part of the time left that a batch is planned to take.
+const MARGIN: f64 = 0.9;
+
+/// A scaler for each function; none for one that no size is fast enough for.
+#[derive(Debug)]
+pub(super) struct Weft {
+    scalers: Vec<Option<Autoscaler>>,
+}
+
+impl Weft {
+    pub(super) fn new(functions: &[Function], latencies: &[Latency]) -> Weft {
+        let scaler = |(function, latency): (&Function, &Latency)| {
+            let sizes = known(function, latency);
+            let service = Service::new(function.objective, function.replicas, sizes, function.cold_start);
+            service.ok().map(Autoscaler::new)
+        };
+        Weft { scalers: functions.iter().zip(latencies).map(scaler).collect() }
+    }
+}
+
+/// Sizes of the profile, with what batches of this function's largest size do.
+fn known(function: &Function, latency: &Latency) -> Vec<Size> {
+    let does = |share: Share| latency.throughput(share.permille(), function.execution());
+    let sizes = sizes(&function.surface, function.execution()).into_iter();
+    let sizes = sizes.map(|size| {
+        let throughput = does(size.request);
+        Size { throughput, throughput_limit: does(size.limit).max(throughput), ..size }
+    });
+    sizes.filter(|size| size.throughput > 0.0).collect()
+}
+
+impl Policy for Weft {
+    fn placement(&self) -> &'static str {
+        "weft"
+    }
+
+    fn shapes(&self, function: &Function, latency: &Latency) -> Vec<Shape> {
+        let shape = |size: Size| Shape {
+            request: size.request.permille(),
+            limit: size.limit.permille(),
+            quota: 1_000,
+            throughput: size.throughput,
+        };
+        known(function, latency).into_iter().map(shape).collect()
+    }
+
+    fn begins(&self, shapes: usize) -> usize {
+        // The smallest that is stretched, where there is one.
+        1.min(shapes - 1)
+    }
+
+    fn training(&self, job: &Job) -> (u32, u32) {
+        (job.request.permille(), job.request.permille())
+    }
+
+    fn trains_apart(&self) -> bool {
+        true
+    }
+
+    fn wanted(&self, shape: &Shape, latency: &Latency, batch: Batch) -> f64 {
+        let least = batch.stretched.clamp(shape.request, shape.limit);
+        latency.share_for(batch.size, least, shape.limit, batch.left * MARGIN)
+    }
+
+    fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
+        stretched(claims, grants, |_| 1_000);
+    }
+
+    fn look(&mut self, now: Time, function: usize, view: &View) -> Vec<Action> {
+        self.scalers[function].as_mut().map_or(Vec::new(), |scaler| scaler.look(now, view))
+    }
+
+    fn every(&self) -> Span {
+        LOOK
+    }
+
+    fn admits(&self, now: Time, function: usize, left: Span) -> bool {
+        let scaler = self.scalers[function].as_ref();
+        scaler.is_some_and(|scaler| matches!(scaler.admit(now, left), Admission::Wait { .. }))
+    }
+}
