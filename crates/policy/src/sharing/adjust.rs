@@ -226,7 +226,7 @@ impl Adjustment {
             match ratio(tenant) {
                 Some(ratio) => {
                     watched.unknown = 0;
-                    watched.seen += bursts;
+                    watched.seen = watched.seen.saturating_add(bursts);
                     self.again = self.again.min(MEASURE_AGAIN);
                     watched.ratio = if watched.ratio == 0 { ratio } else { (watched.ratio * 7 + ratio) / 8 };
                     worst = worst.max(Some(ratio));
