@@ -23,6 +23,8 @@ pub const TICK: Span = Span::from_millis(2);
 const CAPACITY_LEAST: u32 = 600;
 /// A tenant that has this much less than it could use is short, in thousandths.
 const SHORT: u32 = 10;
+/// And not for a moment: on average over about this many looks. A kernel of somebody else's takes longer than a few.
+const SHORT_OVER: u32 = 32;
 /// Who wants this much wants it all the time. Who wants less may just wait its turn now and then.
 const ALWAYS: u32 = 950;
 /// Capacity is tried again, by one thousandth, after this many looks without anybody short.
@@ -34,6 +36,8 @@ const EVICT_EVERY: Span = Span::from_secs(1);
 #[derive(Clone, Debug)]
 struct Tenant {
     allowance: Allowance,
+    /// What it lacked of its request on average, in thousandths of thousandths.
+    lacked: u32,
     rate: u32,
     allowed: Option<Span>,
     hold: Option<Hold>,
@@ -134,11 +138,15 @@ impl Sharing {
     /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there
     /// is less of it than was given out. What it lacks because it wanted nothing for a moment is its own.
     fn learn_capacity(&mut self, view: &GpuView, claims: &[Claim]) {
-        let short = view.tenants.iter().zip(claims).any(|(tenant, claim)| {
-            let known = &self.tenants[&tenant.id];
-            let lacks = claim.used + SHORT + (WHOLE - claim.demand.min(WHOLE)) < claim.request;
-            claim.demand >= ALWAYS && lacks && known.allowance.left_over
-        });
+        let mut short = false;
+        for (tenant, claim) in view.tenants.iter().zip(claims) {
+            let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
+            let own = claim.used + (WHOLE - claim.demand.min(WHOLE));
+            let waits = claim.demand >= ALWAYS && known.allowance.left_over;
+            let lacks = if waits { claim.request.saturating_sub(own) } else { 0 };
+            known.lacked = known.lacked - known.lacked / SHORT_OVER + lacks * WHOLE / SHORT_OVER;
+            short |= lacks > SHORT && known.lacked > SHORT * WHOLE;
+        }
         let used: u32 = claims.iter().map(|claim| claim.used).sum();
         if short && claims.len() > 1 {
             let over = self.capacity.saturating_sub(used);
@@ -202,7 +210,7 @@ impl Sharing {
 impl Tenant {
     fn new(now: Time, tenant: &TenantView) -> Tenant {
         let allowance = Allowance::new(now, tenant.charged, tenant.wanted);
-        Tenant { allowance, rate: 0, allowed: None, hold: None, memory: None }
+        Tenant { allowance, lacked: 0, rate: 0, allowed: None, hold: None, memory: None }
     }
 }
 
