@@ -3,10 +3,7 @@
 mod pairs;
 mod settings;
 mod measure;
-mod program;
-mod process;
 mod daemons;
-mod interrupt;
 mod latencies;
 mod results;
 mod figures;
@@ -17,10 +14,10 @@ mod plot;
 
 use crate::output::{Misuse, WholeFile, print, print_json, reason};
 use crate::table::{align, row};
+use crate::workload::interrupt::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
 use figures::{PairFigures, figures};
-use interrupt::Interrupt;
 use measure::Plan;
 use node::sharing::Gpus;
 use pairs::Pair;
