@@ -78,6 +78,19 @@ impl Program {
         }
     }
 
+    /// Whether it said that it is warm since the last look, without waiting. An error when it has ended.
+    pub(crate) fn says_ready(&mut self) -> Result<bool, String> {
+        let mut ready = false;
+        while let Ok(line) = self.lines.try_recv() {
+            ready |= line == "ready";
+            self.process.said.add(&line);
+        }
+        match self.process.ended() {
+            Some(_) => Err(self.death()),
+            None => Ok(ready),
+        }
+    }
+
     /// Tells it what to do.
     pub(crate) fn order(&mut self, order: &Order) -> Result<(), String> {
         let line = serde_json::to_string(order).expect("numbers can be written") + "\n";
@@ -128,6 +141,13 @@ impl Program {
     /// Tells it to end, and does not wait.
     pub(crate) fn close(&mut self) {
         self.input = None;
+    }
+
+    /// Asks it to end as a person would, and waits for that; what does not listen is killed.
+    pub(crate) fn end(self, patience: Duration) {
+        let Program { mut process, .. } = self;
+        process.ask_to_end();
+        process.wait(Instant::now() + patience);
     }
 
     /// Waits until it has ended after [`Program::close`].

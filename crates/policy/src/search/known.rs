@@ -3,28 +3,22 @@
 //! A search that is driven by hand asks and is answered, once for each point. Live, a measurement may turn out to be
 //! wrong, because another contradicts it, and is made again. So what is known lives here, outside of any search, and a
 //! search is walked over it from the beginning each time: [`inference`] and [`training`] give what they found, or the
-//! [`Probe`] that they lack. What they lack was never known: nothing is measured twice unless it is suspected.
+//! [`Probe`] that they lack. What they lack was never known: nothing is measured twice unless it is doubtful.
 
 use super::quota::Quota;
 use super::{Outcome, Probe, Search, Space};
 use crate::Span;
-use crate::surface::{Point, Share, Surface};
+use crate::surface::{Point, Share};
 use std::collections::BTreeMap;
+
+/// In percent.
+const DOUBT: u64 = 10;
 
 /// What is known of points.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
     /// `None`: cannot be run.
     points: BTreeMap<Probe, Option<Point>>,
-}
-
-/// A measurement that others contradict.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Suspect {
-    /// Where it was made. It is the slower one of the two: what disturbs a measurement makes it slow.
-    pub probe: Probe,
-    /// What is wrong, and what to do about it.
-    pub problem: String,
 }
 
 /// What a search for inference came to.
@@ -62,12 +56,21 @@ impl Known {
         self.points.values().flatten().copied().collect()
     }
 
-    /// A measurement to make again, where two contradict each other.
-    pub fn suspect(&self) -> Option<Suspect> {
+    /// Measurements to make again: on a larger share, and yet slower by more than [`DOUBT`]. It is the slower one of two
+    /// that is doubted, for what disturbs a measurement makes it slow.
+    pub fn doubtful(&self) -> Vec<Probe> {
+        let mut doubtful = Vec::new();
         let points = self.points();
-        let wrong = Surface::new(&points).err()?;
-        let point = points.get(wrong.index)?;
-        Some(Suspect { probe: Probe { batch: point.batch, share: point.share }, problem: wrong.problem })
+        for row in points.chunk_by(|left, right| left.batch == right.batch) {
+            let mut fastest = row[0].latency;
+            for point in row {
+                if point.latency > fastest.scale(100 + DOUBT, 100) {
+                    doubtful.push(Probe { batch: point.batch, share: point.share });
+                }
+                fastest = fastest.min(point.latency);
+            }
+        }
+        doubtful
     }
 
     fn at(&self, batch: usize, share: Share) -> Option<&Option<Point>> {
@@ -122,16 +125,32 @@ mod tests {
     }
 
     #[test]
-    fn of_two_measurements_the_faster_counts_and_the_slower_is_suspected() {
-        let mut known = Known::new(&[point(1, 100, 10.0), point(1, 200, 30.0)]);
-        let suspect = known.suspect().unwrap();
-        assert_eq!((suspect.probe.batch, suspect.probe.share.permille()), (1, 200));
-        assert!(suspect.problem.starts_with("batch 1 takes 30ms at 20% but 10ms at 10%"), "{}", suspect.problem);
-        known.learn(point(1, 200, 9.0));
-        assert_eq!(known.suspect(), None);
+    fn of_two_measurements_the_faster_counts_and_the_slower_is_doubted() {
+        let mut known = Known::new(&[point(1, 100, 10.0), point(1, 200, 12.0), point(2, 100, 30.0)]);
+        let doubtful = || vec![Probe { batch: 1, share: Share::from_permille(200).unwrap() }];
+        assert_eq!(known.doubtful(), doubtful());
         known.learn(point(1, 200, 11.0));
-        assert_eq!(known.points()[1].latency, Span::from_millis(9));
-        assert_eq!(Known::default().suspect(), None);
+        assert_eq!(known.doubtful(), []);
+        known.learn(point(1, 200, 13.0));
+        assert_eq!(known.points()[1].latency, Span::from_millis(11));
+        assert_eq!(Known::default().doubtful(), []);
+    }
+
+    #[test]
+    fn whatever_contradicts_itself_is_doubted() {
+        let millis = [10.0, 5.0, 8.0, 7.0, 11.5, 4.0, 4.3];
+        for count in 1..=millis.len() {
+            let points: Vec<Point> = millis[..count]
+                .iter()
+                .enumerate()
+                .map(|(index, millis)| point(1, 100 + index as u32 * 100, *millis))
+                .collect();
+            let doubtful = Known::new(&points).doubtful();
+            if let Err(wrong) = crate::surface::Surface::new(&points) {
+                let share = points[wrong.index].share;
+                assert!(doubtful.contains(&Probe { batch: 1, share }), "{share} is not among {doubtful:?}");
+            }
+        }
     }
 
     #[test]
