@@ -26,6 +26,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// One without a key.
+    pub(crate) fn at(url: String) -> Server {
+        Server { server: url, key: None }
+    }
+
+    /// Where it is.
+    pub(crate) fn url(&self) -> &str {
+        &self.server
+    }
+
     /// Asks for something; what came back, or the server's own words on why not.
     pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let url = format!("{}/admin/{path}", self.server.trim_end_matches('/'));

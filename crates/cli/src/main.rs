@@ -17,6 +17,7 @@ mod sim;
 mod profile;
 mod load;
 mod bench;
+mod workload;
 mod page;
 mod table;
 mod output;

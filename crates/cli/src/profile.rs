@@ -1,36 +1,122 @@
 //! `weft profile`: which batch and which part of a GPU suit a model, from measurements.
 
+mod live;
+mod training;
+mod campaign;
+mod served;
+mod shares;
+mod private;
+mod subject;
+mod kept;
 mod find;
 mod show;
 mod accuracy;
 
-use crate::output::{Misuse, reason};
+use crate::admin::Server;
+use crate::output::{Misuse, print, print_json, reason};
 use crate::sim::open;
-use clap::{Args, Subcommand};
-use std::path::Path;
+use anyhow::Result;
+use clap::{ArgGroup, Args, Subcommand};
+use load::{Inputs, Shape, Url};
+use policy::Span;
+use rpc::profile::Profile;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Find the batch and the part of a GPU that suit a model, with few measurements.
 ///
-/// Searches a grid of measurements as it would search a GPU, one probe after the other, for the batch and share that
-/// answer the most requests for each percent of the GPU while a batch keeps to the objective. Prints what was found,
-/// what is best of the whole grid, and how many of its points the search looked at. A grid is a CSV file with a row for
+/// Measures a model that a running `weft up` serves, or one in a file, for which a server is started meanwhile. Looks for
+/// the batch and share that answer the most requests for each percent of the GPU while a batch keeps to the objective:
+/// batches of one size follow each other through the server for a while, and what that shows decides what is measured
+/// next. Shares are limits of the workers' time on the GPU; afterwards, and after Ctrl-C, they are as they were. Without a
+/// GPU only batches are measured. Prints what was found and writes a profile, which is used again until the model, the
+/// GPU or the driver changes.
+///
+/// With --training, runs a program and finds the smallest shares that keep 80% (request) and 98% (limit) of what it does
+/// with the whole GPU: steps a second where it tells them, and otherwise kernels and graphs that it launches.
+///
+/// With --from-grid, searches measurements that are there already, as it would search a GPU: a CSV file with a row for
 /// each batch and share: batch, SM percent, latency in seconds, requests a second.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(group = ArgGroup::new("what").args(["subject", "training", "from_grid"]).required(true))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
 
+    /// What a running Weft calls the model; or an .onnx or .py file
+    #[arg(value_name = "MODEL")]
+    subject: Option<String>,
+
+    /// Measure a training program, which follows after --
+    #[arg(long, requires = "program")]
+    training: bool,
+
+    /// The latency that a batch may take at most, such as 40ms [default: the deployment's]
+    #[arg(long, value_name = "TIME", required_unless_present_any = ["subject", "training"], conflicts_with = "training")]
+    slo: Option<Span>,
+
+    /// The GPU to measure on: its number, or its UUID or the beginning of it. With --save: its name
+    #[arg(long, value_name = "N|UUID|NAME")]
+    gpu: Option<String>,
+
+    /// Where to write the profile [default: MODEL.profile.json]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "from_grid")]
+    output: Option<PathBuf>,
+
+    /// Measure everything anew, whatever is in the profile
+    #[arg(long, conflicts_with = "from_grid")]
+    again: bool,
+
+    /// About how long each point is measured
+    #[arg(long, value_name = "TIME", default_value = "2s", conflicts_with = "from_grid", value_parser = probe)]
+    probe: Duration,
+
+    /// The largest batch of a model in a file; 0 for one without a batch dimension [default: 32]
+    #[arg(long, value_name = "N", conflicts_with_all = ["training", "from_grid"])]
+    max_batch: Option<usize>,
+
+    /// Shape of an input that leaves dimensions open, batch included, like image:1x3x224x224; may be repeated
+    #[arg(long = "shape", value_name = "INPUT:SHAPE", conflicts_with_all = ["training", "from_grid"])]
+    shapes: Vec<Shape>,
+
+    /// What is in the tensors: zeros or random
+    #[arg(long, value_name = "zeros|random", default_value = "zeros", value_parser = inputs)]
+    inputs: Inputs,
+
     #[command(flatten)]
-    find: Option<find::Arguments>,
+    server: Server,
+
+    /// Where the server listens for HTTP
+    #[arg(long, default_value = "http://127.0.0.1:8000", conflicts_with_all = ["training", "from_grid"])]
+    url: Url,
+
+    /// Key to send with each request, as a bearer token
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["training", "from_grid"])]
+    api_key: Option<String>,
+
+    #[command(flatten)]
+    grid: find::Arguments,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// The training program and its arguments
+    #[arg(last = true, value_name = "PROGRAM", requires = "training")]
+    program: Vec<OsString>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  weft profile --from-grid examples/11-profile/resnet.csv --slo 40ms
+  weft profile sentiment --slo 40ms
+  weft profile sentiment.py --slo 40ms -o sentiment.json
+  weft profile --training -- python train.py
+  weft profile show sentiment.json
   weft profile --from-grid examples/11-profile/resnet.csv --slo 40ms --json | jq .share
-  weft profile show examples/11-profile/profile.json
   weft profile accuracy examples/11-profile/resnet.csv";
 
 #[derive(Debug, Subcommand)]
@@ -40,12 +126,54 @@ enum Command {
 }
 
 /// Does what was asked for.
-pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
-    match (arguments.command, arguments.find) {
-        (Some(Command::Show(arguments)), _) => show::main(&arguments),
-        (Some(Command::Accuracy(arguments)), _) => accuracy::main(&arguments),
-        (None, Some(arguments)) => find::main(&arguments),
-        (None, None) => Err(Misuse("find a grid: name one with --from-grid".to_owned()).into()),
+pub(crate) fn main(arguments: Arguments) -> Result<()> {
+    match &arguments.command {
+        Some(Command::Show(arguments)) => return show::main(arguments),
+        Some(Command::Accuracy(arguments)) => return accuracy::main(arguments),
+        None => {}
+    }
+    let (gpu, output, again) = (arguments.gpu.as_deref(), arguments.output.as_deref(), arguments.again);
+    let (probe, json) = (arguments.probe, arguments.json);
+    if arguments.training {
+        let words = &arguments.program;
+        return training::main(&training::Asked { words, gpu, output, again, probe, json });
+    }
+    let Some(model) = &arguments.subject else {
+        let Some(slo) = arguments.slo else { return Err(Misuse("find a point: give --slo".to_owned()).into()) };
+        return find::main(&arguments.grid, &find::Asked { slo, gpu, json });
+    };
+    live::main(&live::Asked {
+        model,
+        slo: arguments.slo,
+        gpu,
+        output,
+        again,
+        probe,
+        max_batch: arguments.max_batch,
+        shapes: &arguments.shapes,
+        inputs: &arguments.inputs,
+        server: &arguments.server,
+        url: &arguments.url,
+        api_key: arguments.api_key.as_deref(),
+        json,
+    })
+}
+
+/// How long a point is measured.
+fn probe(text: &str) -> Result<Duration, String> {
+    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+    let allowed = Span::from_millis(100)..=Span::from_secs(600);
+    match allowed.contains(&span) {
+        true => Ok(Duration::from_nanos(span.nanos())),
+        false => Err("expected 100ms to 10 minutes".into()),
+    }
+}
+
+fn inputs(text: &str) -> Result<Inputs, String> {
+    match text {
+        "zeros" => Ok(Inputs::Zeros),
+        "random" => Ok(Inputs::Random),
+        _ => Err("expected zeros or random".into()),
     }
 }
 
@@ -56,4 +184,23 @@ fn text(what: &str, path: &Path) -> Result<String, Misuse> {
 
 fn wrong(what: &str, path: &Path, problem: impl std::fmt::Display) -> Misuse {
     Misuse(format!("read {what} {}: {problem}", path.display()))
+}
+
+/// Says something that is not the result.
+fn note(text: &str) -> Result<()> {
+    Ok(writeln!(std::io::stderr(), "weft: {text}")?)
+}
+
+/// Says that nothing was measured.
+fn measured_already(profile: &Profile, path: &Path) -> Result<()> {
+    let when = profile.measured.map_or("before".to_owned(), |date| format!("on {date}"));
+    note(&format!("measured already {when}, in {}; --again to measure anew", path.display()))
+}
+
+/// The result.
+fn tell(profile: &Profile, json: bool) -> Result<()> {
+    match json {
+        true => print_json(&serde_json::from_str::<serde_json::Value>(&profile.write())?),
+        false => print(&show::told(profile)),
+    }
 }

@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     /// Read the configuration, say whether it makes sense, and stop.
     #[arg(long)]
     check: bool,
+    /// End when whoever started this ends, however that happens.
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 /// Where a gateway listens.
@@ -80,6 +83,10 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     if arguments.check {
         let count = settings.models.len();
         return crate::output::print(&format!("the configuration makes sense: {count} models\n"));
+    }
+    if arguments.with_parent {
+        let signal = Some(rustix::process::Signal::TERM);
+        rustix::process::set_parent_process_death_signal(signal).context("hear of the parent's end")?;
     }
     crate::logging::start();
     runtime()?.block_on(serve(settings))

@@ -6,7 +6,8 @@
 //! generator itself is late by is measured and told.
 //!
 //! [`run`] is the whole of it: a [`Config`] in, a [`Report`] out. It runs on the thread that calls it, because it
-//! usually shares the machine with the server it measures.
+//! usually shares the machine with the server it measures. Beside it stands [`Repeat`], which is a closed loop: it asks
+//! how long one request takes, and puts no load on anything.
 //!
 //! Suggested reading order is the order of the modules below.
 
@@ -15,6 +16,7 @@
 mod config;
 mod schedule;
 mod run;
+mod repeat;
 mod client;
 mod http;
 mod grpc;
@@ -27,6 +29,7 @@ mod report;
 mod setup;
 
 pub use config::{Config, Connections, Encoding, Inputs, ModelShare, Protocol, Shape, Url, UrlSyntax};
+pub use repeat::{Repeat, Repeated};
 pub use report::{Failures, ModelReport, Percentiles, Refusals, Report, SendLateness};
 pub use run::run;
 pub use schedule::{Schedule, Shot};

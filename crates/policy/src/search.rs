@@ -20,8 +20,10 @@
 //! - Growth adds shares only when an objective is missed, so that the shares beside what it found are looked at last.
 //!
 //! [`quota`] finds the least share that keeps a part of the throughput of a whole GPU, which is all that training needs.
+//! [`known`] runs both over what was measured before, and says which measurements to make again.
 
 pub mod quota;
+pub mod known;
 
 use crate::Span;
 use crate::surface::{Point, Share};

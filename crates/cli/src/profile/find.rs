@@ -9,7 +9,7 @@ use policy::Span;
 use policy::search::quota::Quota;
 use policy::search::{Outcome, Search, Space};
 use policy::surface::{Point, Share, Surface};
-use rpc::profile::{Choice, Profile, Subject};
+use rpc::profile::{Choice, Profile, Subject, Work};
 use serde::Serialize;
 use serde_json::Number;
 use std::path::PathBuf;
@@ -19,31 +19,26 @@ use std::path::PathBuf;
 pub(super) struct Arguments {
     /// Measurements of the model: a CSV file with rows of batch, SM percent, latency in seconds, requests a second
     #[arg(long, value_name = "FILE")]
-    from_grid: PathBuf,
-
-    /// The latency that a batch may take at most, such as 40ms
-    #[arg(long, value_name = "TIME")]
-    slo: Span,
+    from_grid: Option<PathBuf>,
 
     /// Write a profile here: the measurements and the choice, for the model, GPU and driver that are named
-    #[arg(long, value_name = "FILE", requires_all = ["model", "gpu", "driver"])]
+    #[arg(long, value_name = "FILE", requires_all = ["from_grid", "model", "gpu", "driver"])]
     save: Option<PathBuf>,
 
     /// Digest of the model's files, for --save
     #[arg(long, value_name = "DIGEST", requires = "save")]
     model: Option<String>,
 
-    /// Name of the GPU, as nvidia-smi prints it, for --save
-    #[arg(long, value_name = "NAME", requires = "save")]
-    gpu: Option<String>,
-
     /// Version of the driver, for --save
     #[arg(long, value_name = "VERSION", requires = "save")]
     driver: Option<String>,
+}
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+/// What else was asked for.
+pub(super) struct Asked<'a> {
+    pub(super) slo: Span,
+    pub(super) gpu: Option<&'a str>,
+    pub(super) json: bool,
 }
 
 /// What `--json` prints; shares in percent, efficiencies in requests a second for each percent.
@@ -66,22 +61,26 @@ struct Found {
     probes: usize,
 }
 
-pub(super) fn main(arguments: &Arguments) -> Result<()> {
-    let path = &arguments.from_grid;
+pub(super) fn main(arguments: &Arguments, asked: &Asked<'_>) -> Result<()> {
+    let Some(path) = &arguments.from_grid else {
+        return Err(Misuse("find a grid: name one with --from-grid".to_owned()).into());
+    };
+    let objective = asked.slo;
     let surface = Surface::from_csv(&text("grid", path)?).map_err(|error| wrong("grid", path, error))?;
-    let found = find(&surface, arguments.slo)
-        .map_err(|problem| Misuse(format!("find a point of {} within {}: {problem}", path.display(), arguments.slo)))?;
+    let found = find(&surface, objective)
+        .map_err(|problem| Misuse(format!("find a point of {} within {objective}: {problem}", path.display())))?;
     if let (Some(file), Some(model), Some(gpu), Some(driver)) =
-        (&arguments.save, &arguments.model, &arguments.gpu, &arguments.driver)
+        (&arguments.save, &arguments.model, asked.gpu, &arguments.driver)
     {
-        let subject = Subject { model: model.clone(), gpu: gpu.clone(), driver: driver.clone() };
+        let subject = Subject { model: model.clone(), gpu: gpu.to_owned(), driver: driver.clone() };
         let Found { point, limit, .. } = found;
-        let choice = Choice { objective: arguments.slo, batch: point.batch, request: point.share, limit };
-        let profile = Profile { subject, surface: surface.clone(), choice: Some(choice) };
+        let choice = Choice { objective: Some(objective), batch: point.batch, request: point.share, limit };
+        let (surface, choice) = (surface.clone(), Some(choice));
+        let profile = Profile { subject, measured: None, work: Work::Requests, surface, choice };
         let refused = |problem: String| Misuse(format!("write profile {}: {problem}", file.display()));
         WholeFile::new(file).and_then(|whole| whole.write(&profile.write())).map_err(refused)?;
     }
-    match arguments.json {
+    match asked.json {
         true => print_json(&report(&found)),
         false => print(&told(&surface, &found)),
     }

@@ -2,20 +2,21 @@
 
 use super::{text, wrong};
 use crate::output::{print, print_json};
-use crate::page::text::rate;
-use crate::table::align;
+use crate::page::text::{decimal, rate, share};
+use crate::table::{align, row};
 use anyhow::Result;
 use policy::surface::Point;
-use rpc::profile::{Choice, Profile};
+use rpc::profile::{Choice, Profile, Subject, Work};
 use std::path::PathBuf;
 
 /// Show what a profile holds: requests a second for each percent of the GPU, by share and batch.
 ///
-/// The choice is marked with a star. Points in parentheses take longer than the objective; a dash was not measured.
+/// The choice is marked with a star. Points in parentheses take longer than the objective; a dash was not measured. Of a
+/// model that uses no GPU, requests a second by batch; of a training program, what it gets done by share.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// The profile, a file that `weft profile --save` wrote
+    /// The profile, a file that `weft profile` wrote
     #[arg(value_name = "FILE")]
     path: PathBuf,
 
@@ -38,13 +39,53 @@ pub(super) fn main(arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn told(profile: &Profile) -> String {
-    let rpc::profile::Subject { model, gpu, driver } = &profile.subject;
-    format!(
-        "model   {model}\nGPU     {gpu}\ndriver  {driver}\n\nrequests a second for each percent of the GPU\n\n{}\n{}",
-        surface(profile),
-        chosen(profile)
-    )
+/// A profile, for people.
+pub(super) fn told(profile: &Profile) -> String {
+    let Subject { model, gpu, driver } = &profile.subject;
+    let what = if profile.work == Work::Requests { "model   " } else { "program " };
+    let measured = profile.measured.map_or(String::new(), |date| format!("date    {date}\n"));
+    let head = format!("{what}{model}\nGPU     {gpu}\ndriver  {driver}\n{measured}");
+    match (profile.work, profile.subject.has_gpu()) {
+        (Work::Requests, true) => format!(
+            "{head}\nrequests a second for each percent of the GPU\n\n{}\n{}",
+            surface(profile),
+            chosen(profile)
+        ),
+        (Work::Requests, false) => format!("{head}\n{}\n{}", batches(profile), chosen(profile)),
+        (Work::Launches | Work::Steps, _) => format!("{head}\n{}\n{}", shares(profile), worth(profile)),
+    }
+}
+
+/// Of a model that uses no GPU.
+fn batches(profile: &Profile) -> String {
+    let mut rows = vec![row(["batch", "latency ms", "requests/s "])];
+    for point in profile.surface.points() {
+        let number = rate(point.throughput);
+        let cells =
+            [point.batch.to_string(), decimal(point.latency.millis(), 2), marked(number, point, profile.choice)];
+        rows.push(cells.into());
+    }
+    align(&rows)
+}
+
+/// Of a training program.
+fn shares(profile: &Profile) -> String {
+    let points = profile.surface.points();
+    let all = points.last().map_or(f64::NAN, |point| point.throughput);
+    let mut rows = vec![vec!["share".to_owned(), format!("{}/s", profile.work.name()), "of all".to_owned()]];
+    for point in points {
+        rows.push(vec![point.share.to_string(), rate(point.throughput), share(point.throughput / all)]);
+    }
+    align(&rows)
+}
+
+fn worth(profile: &Profile) -> String {
+    match profile.choice {
+        Some(Choice { request, limit, .. }) => {
+            format!("request {request} keeps 80% of what the whole GPU gives, limit {limit} keeps 98%\n")
+        }
+        None => "nothing is chosen: it gets nothing done\n".to_owned(),
+    }
 }
 
 fn surface(profile: &Profile) -> String {
@@ -54,7 +95,8 @@ fn surface(profile: &Profile) -> String {
     for share in shares {
         let mut row = vec![share.to_string()];
         for batch in &batches {
-            row.push(profile.surface.at(*batch, share).map_or("– ".to_owned(), |point| cell(point, profile.choice)));
+            let cell = |point: &Point| marked(rate(point.efficiency()), point, profile.choice);
+            row.push(profile.surface.at(*batch, share).map_or("– ".to_owned(), cell));
         }
         rows.push(row);
     }
@@ -62,11 +104,10 @@ fn surface(profile: &Profile) -> String {
 }
 
 /// A number, and a star, a parenthesis or nothing, so that numbers stand below each other.
-fn cell(point: &Point, choice: Option<Choice>) -> String {
-    let number = rate(point.efficiency());
+fn marked(number: String, point: &Point, choice: Option<Choice>) -> String {
     match choice {
         Some(choice) if (choice.batch, choice.request) == (point.batch, point.share) => format!("{number}*"),
-        Some(choice) if point.latency > choice.objective => format!("({number})"),
+        Some(choice) if choice.objective.is_some_and(|objective| point.latency > objective) => format!("({number})"),
         _ => format!("{number} "),
     }
 }
@@ -75,15 +116,16 @@ fn chosen(profile: &Profile) -> String {
     let Some(choice) = profile.choice else {
         return "nothing is chosen: no point that was measured meets the objective\n".to_owned();
     };
-    let point = profile.surface.at(choice.batch, choice.request).expect("a choice was measured");
-    format!(
-        "* batch {} at {}: {}, {} requests/s; request {}, limit {}\n() takes longer than {}\n",
-        choice.batch,
-        choice.request,
-        point.latency,
-        rate(point.throughput),
-        choice.request,
-        choice.limit,
-        choice.objective
-    )
+    let Choice { batch, request, limit, objective } = choice;
+    let point = profile.surface.at(batch, request).expect("a choice was measured");
+    let (latency, rate) = (point.latency, rate(point.throughput));
+    let late = objective.map_or(String::new(), |objective| format!("() takes longer than {objective}\n"));
+    match profile.subject.has_gpu() {
+        true => {
+            format!(
+                "* batch {batch} at {request}: {latency}, {rate} requests/s; request {request}, limit {limit}\n{late}"
+            )
+        }
+        false => format!("* batch {batch}: {latency}, {rate} requests/s\n{late}"),
+    }
 }

@@ -1,8 +1,8 @@
 //! The daemons that worlds need: Weft's own and that of MPS. Both are ours alone, in a temporary folder, and are started
 //! when the first program needs them.
 
-use super::process::{self, Process};
 use super::settings::World;
+use crate::workload::process::{self, Process};
 use anyhow::{Context, Result};
 use node::sharing::{Client, Place};
 use policy::sharing::Class;

@@ -2,12 +2,12 @@
 
 use super::daemons::Daemons;
 use super::figures::BEST_EFFORT_ALONE;
-use super::interrupt::Interrupt;
 use super::latencies::Latencies;
 use super::pairs::{Group, Pair};
-use super::program::{Answer, Order, Program};
 use super::results::{Load, Options, Refusal, Results, Run, Side, Solos};
 use super::settings::{ALONE, Setting, World, order};
+use crate::workload::interrupt::Interrupt;
+use crate::workload::program::{Answer, Order, Program, now_ns};
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use policy::sharing::Class;
@@ -411,11 +411,6 @@ fn side(answers: Vec<Answer>) -> Option<Side> {
 fn seed(seed: u64, round: usize, copy: usize) -> u64 {
     let mixed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64 * 1009).wrapping_add(copy as u64);
     mixed % (1 << 31)
-}
-
-fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn bar(runs: usize) -> ProgressBar {

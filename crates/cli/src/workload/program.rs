@@ -17,30 +17,30 @@ const SHOWN: usize = 80;
 
 /// What a program is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Order {
+pub(crate) struct Order {
     /// From when on it is measured, by CLOCK_MONOTONIC.
-    pub(super) at_ns: u64,
-    pub(super) seconds: f64,
+    pub(crate) at_ns: u64,
+    pub(crate) seconds: f64,
     /// Requests a second that come at random; 0: one after the other.
-    pub(super) rate: f64,
-    pub(super) seed: u64,
+    pub(crate) rate: f64,
+    pub(crate) seed: u64,
 }
 
 /// What a program did.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Answer {
-    pub(super) done: u64,
+pub(crate) struct Answer {
+    pub(crate) done: u64,
     /// Until the last request that was done in time.
-    pub(super) seconds: f64,
-    pub(super) latencies_us: Vec<u64>,
+    pub(crate) seconds: f64,
+    pub(crate) latencies_us: Vec<u64>,
     /// What it did a second, parts of requests included, where it knows.
     #[serde(default)]
-    pub(super) per_second: Option<f64>,
+    pub(crate) per_second: Option<f64>,
 }
 
 /// A program that runs.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// What it is called in messages.
     name: String,
     process: Process,
@@ -51,7 +51,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts it and does not wait.
-    pub(super) fn start(name: String, command: Command) -> Result<Program, String> {
+    pub(crate) fn start(name: String, command: Command) -> Result<Program, String> {
         let file = command.get_program().to_string_lossy().into_owned();
         let started = Process::start(command).map_err(|error| {
             let reason = crate::output::reason(&error);
@@ -64,12 +64,12 @@ impl Program {
     }
 
     /// Its process.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Waits until it is warm. What it prints before that is talk.
-    pub(super) fn wait_ready(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<(), String> {
+    pub(crate) fn wait_ready(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<(), String> {
         let until = Instant::now() + patience;
         loop {
             match self.line(until, interrupt)? {
@@ -83,8 +83,21 @@ impl Program {
         }
     }
 
+    /// Whether it said that it is warm since the last look, without waiting. An error when it has ended.
+    pub(crate) fn says_ready(&mut self) -> Result<bool, String> {
+        let mut ready = false;
+        while let Ok(line) = self.lines.try_recv() {
+            ready |= line == "ready";
+            self.process.said.add(&line);
+        }
+        match self.process.ended() {
+            Some(_) => Err(self.death()),
+            None => Ok(ready),
+        }
+    }
+
     /// Tells it what to do.
-    pub(super) fn order(&mut self, order: &Order) -> Result<(), String> {
+    pub(crate) fn order(&mut self, order: &Order) -> Result<(), String> {
         let line = serde_json::to_string(order).expect("numbers can be written") + "\n";
         let input = self.input.as_mut().expect("it was not told to end");
         if input.write_all(line.as_bytes()).and_then(|()| input.flush()).is_err() {
@@ -94,7 +107,7 @@ impl Program {
     }
 
     /// Waits for its answer to what it was told.
-    pub(super) fn answer(&mut self, until: Instant, interrupt: &Interrupt) -> Result<Answer, String> {
+    pub(crate) fn answer(&mut self, until: Instant, interrupt: &Interrupt) -> Result<Answer, String> {
         match self.line(until, interrupt)? {
             Some(line) => read(&line).map_err(|problem| {
                 let shown: String = line.chars().take(SHOWN).collect();
@@ -131,14 +144,27 @@ impl Program {
     }
 
     /// Tells it to end, and does not wait.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.input = None;
     }
 
+    /// Asks it to end as a person would, and waits for that; what does not listen is killed.
+    pub(crate) fn end(self, patience: Duration) {
+        let Program { mut process, .. } = self;
+        process.ask_to_end();
+        process.wait(Instant::now() + patience);
+    }
+
     /// Waits until it has ended after [`Program::close`].
-    pub(super) fn wait_end(&mut self, until: Instant) {
+    pub(crate) fn wait_end(&mut self, until: Instant) {
         self.process.wait(until);
     }
+}
+
+/// The clock that programs are told times by.
+pub(crate) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn read(line: &str) -> Result<Answer, String> {

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether somebody wants to stop. Everything that waits looks at it many times a second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Listens from now on; signals end this process no longer.
-    pub(super) fn listen() -> Result<Interrupt> {
+    pub(crate) fn listen() -> Result<Interrupt> {
         let interrupt = Interrupt::default();
         let flag = interrupt.0.clone();
         let runtime =
@@ -29,7 +29,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

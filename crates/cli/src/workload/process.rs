@@ -21,10 +21,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The last lines that a process wrote to its standard error.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said(Arc<Mutex<VecDeque<String>>>);
+pub(crate) struct Said(Arc<Mutex<VecDeque<String>>>);
 
 impl Said {
-    pub(super) fn add(&self, line: &str) {
+    pub(crate) fn add(&self, line: &str) {
         let mut lines = self.0.lock().expect("nothing panics while it is locked");
         if lines.len() == KEPT {
             lines.pop_front();
@@ -44,9 +44,9 @@ impl Said {
 
 /// A process that does not outlive this value.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
-    pub(super) said: Said,
+    pub(crate) said: Said,
     listener: JoinHandle<()>,
 }
 
@@ -57,7 +57,7 @@ impl Process {
     }
 
     /// Starts it, with its output and input in our hands.
-    pub(super) fn start(mut command: Command) -> std::io::Result<(Process, ChildStdin, ChildStdout)> {
+    pub(crate) fn start(mut command: Command) -> std::io::Result<(Process, ChildStdin, ChildStdout)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
         let input = child.stdin.take().expect("it was asked for");
@@ -69,12 +69,12 @@ impl Process {
     }
 
     /// How it ended, when it has.
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
     /// How it ended, when it does before the time is over.
-    pub(super) fn wait(&mut self, until: Instant) -> Option<ExitStatus> {
+    pub(crate) fn wait(&mut self, until: Instant) -> Option<ExitStatus> {
         loop {
             if let Some(status) = self.ended() {
                 return Some(status);
@@ -87,7 +87,7 @@ impl Process {
     }
 
     /// What it said last, as the end of a message. All of it when it has ended, unless what it started still talks.
-    pub(super) fn last_words(&mut self) -> String {
+    pub(crate) fn last_words(&mut self) -> String {
         let until = Instant::now() + LAST_WORDS;
         while self.ended().is_some() && !self.listener.is_finished() && Instant::now() < until {
             std::thread::sleep(GLANCE);
@@ -96,7 +96,7 @@ impl Process {
     }
 
     /// Asks it to end.
-    pub(super) fn ask_to_end(&self) {
+    pub(crate) fn ask_to_end(&self) {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
     }
 }
@@ -110,7 +110,7 @@ impl Drop for Process {
 }
 
 /// Reads lines until there are no more. Whatever is no text is shown as such.
-pub(super) fn lines(from: impl Read, mut each: impl FnMut(String)) {
+pub(crate) fn lines(from: impl Read, mut each: impl FnMut(String)) {
     let mut reader = BufReader::new(from);
     let mut line = Vec::new();
     while let Ok(1..) = reader.read_until(b'\n', &mut line) {

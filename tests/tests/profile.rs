@@ -1,0 +1,409 @@
+//! `weft profile` against real servers and programs: with a stand-in GPU, and without one. What is asserted of times are
+//! bounds that a busy machine cannot break: nothing is faster than it sleeps or than its share allows.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod stand_in;
+mod support;
+
+use serde_json::Value;
+use stand_in::{Machine, Running, program};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use support::{root, weft};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const QUICK: [&str; 2] = ["--probe", "400ms"];
+
+/// Takes 20 ms, and 10 ms for each request: 30, 40, 60 and 100 ms for batches of 1 to 8.
+const SLOW: &str = r#"
+import time
+
+class Slow:
+    inputs = [("x", "FP32", [-1, 4])]
+    outputs = [("y", "FP32", [-1, 4])]
+    max_batch = 8
+
+    def predict(self, inputs):
+        time.sleep(0.020 + 0.010 * len(inputs["x"]))
+        return {"y": inputs["x"] * 2}
+"#;
+
+/// Keeps the GPU busy for 4 ms, and 2 ms for each request: 6, 8, 12 and 20 ms for batches of 1 to 8.
+const BUSY: &str = r#"
+import ctypes
+
+PTX = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry {}() {{ ret; }}\n"
+
+class Busy:
+    inputs = [("x", "FP32", [-1, 4])]
+    outputs = [("y", "FP32", [-1, 4])]
+    max_batch = 8
+
+    def load(self):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.check(self.cuda.cuInit(0))
+        self.check(self.cuda.cuDeviceGet(ctypes.byref(device), 0))
+        self.check(self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+        self.check(self.cuda.cuCtxSetCurrent(context))
+        self.kernels = {}
+
+    def check(self, result):
+        if result:
+            raise RuntimeError(f"CUDA says {result}")
+
+    def kernel(self, microseconds):
+        if microseconds not in self.kernels:
+            name = f"busy_{microseconds}us"
+            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+            self.check(self.cuda.cuModuleLoadData(ctypes.byref(module), PTX.format(name).encode()))
+            self.check(self.cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+            self.kernels[microseconds] = function
+        return self.kernels[microseconds]
+
+    def predict(self, inputs):
+        x = inputs["x"]
+        kernel = self.kernel(1000 + 500 * len(x))
+        for _ in range(4):
+            self.check(self.cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None))
+        self.check(self.cuda.cuCtxSynchronize())
+        return {"y": x * 2}
+"#;
+
+/// Python of an environment that all tests share, so that it is installed once.
+fn python() -> &'static str {
+    static PYTHON: OnceLock<String> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let folder = root().join("target/tmp/serve-state");
+        let setup = Command::new(weft()).arg("setup").arg("--state").arg(&folder).output().expect("weft runs");
+        assert!(setup.status.success(), "{}", text(&setup.stderr));
+        let printed = text(&setup.stdout);
+        printed.lines().find_map(|line| line.strip_prefix("Python")).unwrap().trim().to_owned()
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A folder with a model and the configuration of a server that serves it.
+fn prepare(folder: &Path, name: &str, model: &str, more: &str) {
+    fs::write(folder.join(format!("{name}.py")), model).unwrap();
+    let node = format!("[node]\npython = {:?}\n", python());
+    let model = format!("[[model]]\nname = {name:?}\nkind = \"python\"\npath = \"{name}.py\"\n{more}\n");
+    fs::write(folder.join("weft.toml"), node + &model).unwrap();
+}
+
+/// A machine without a GPU.
+fn plain() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path(), "slow", SLOW, "slo = \"80ms\"");
+    folder
+}
+
+fn weft_in(folder: &Path) -> Command {
+    let mut command = Command::new(weft());
+    command.env("WEFT_NVML", "/nothing.so").env("WEFT_SOCKET", folder.join("node.sock")).current_dir(folder);
+    command
+}
+
+fn profile(mut weft: Command, words: &[&str]) -> Output {
+    weft.arg("profile").args(words).args(QUICK).stdin(Stdio::null()).output().unwrap()
+}
+
+fn refused(output: &Output, code: i32, expected: &str) {
+    let told = text(&output.stderr);
+    assert!(output.status.code() == Some(code) && told.contains(expected), "{}: {told}", output.status);
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+fn millis(value: &Value) -> f64 {
+    let text = value.as_str().unwrap();
+    let (number, factor) = match (text.strip_suffix("ms"), text.strip_suffix("us")) {
+        (Some(number), _) => (number, 1.0),
+        (None, Some(number)) => (number, 1e-3),
+        (None, None) => (text.strip_suffix('s').unwrap(), 1e3),
+    };
+    number.parse::<f64>().unwrap() * factor
+}
+
+fn percent(value: &Value) -> f64 {
+    value.as_str().unwrap().strip_suffix('%').unwrap().parse().unwrap()
+}
+
+/// A server that was started by hand.
+struct Server {
+    process: Running,
+    url: [String; 2],
+}
+
+impl Server {
+    fn start(mut weft: Command, folder: &Path) -> Server {
+        let [http, grpc, metrics] = [(); 3].map(|()| format!("127.0.0.1:{}", free_port()));
+        weft.args(["up", "weft.toml", "--http", &http, "--grpc", &grpc, "--metrics", &metrics]);
+        let talk = fs::File::create(folder.join("server.txt")).unwrap();
+        let process = Running(weft.stderr(talk).stdin(Stdio::null()).spawn().unwrap());
+        let until = Instant::now() + PATIENCE;
+        while !ready(&http) {
+            let said = || fs::read_to_string(folder.join("server.txt")).unwrap_or_default();
+            assert!(Instant::now() < until, "waited in vain for the server, which said: {}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Server { process, url: [format!("http://{http}"), format!("http://{metrics}")] }
+    }
+
+    fn words<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        [more, &["--url", &self.url[0], "--server", &self.url[1]]].concat()
+    }
+}
+
+fn ready(address: &str) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+#[test]
+fn a_model_in_a_file_is_measured_once_and_its_profile_used_again() {
+    let folder = plain();
+    let weft = || weft_in(folder.path());
+    let first = profile(weft(), &["slow.py", "--slo", "80ms"]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert!(
+        text(&first.stderr).contains("only batches are measured: no GPU is shared here"),
+        "{}",
+        text(&first.stderr)
+    );
+    let path = folder.path().join("slow.profile.json");
+    let written = read(&path);
+    let choice = &written["choice"];
+    // Eight take 100 ms at least, and two take 40.
+    let batch = choice["batch"].as_u64().unwrap();
+    assert!([2, 4].contains(&batch), "{written:#}");
+    assert_eq!((&choice["request"], &choice["limit"]), (&"100%".into(), &"100%".into()));
+    for point in written["points"].as_array().unwrap() {
+        let least = 20.0 + 10.0 * point["batch"].as_f64().unwrap();
+        assert!(millis(&point["latency"]) >= least, "{point}");
+    }
+    assert!(written["gpu"].as_str().unwrap().starts_with("no GPU, "), "{written:#}");
+
+    // Shown as it was told; and not measured again.
+    let shown = weft().args(["profile", "show", "slow.profile.json"]).output().unwrap();
+    assert_eq!(text(&shown.stdout), text(&first.stdout));
+    assert!(text(&shown.stdout).contains(&format!("* batch {batch}: ")), "{}", text(&shown.stdout));
+    let second = profile(weft(), &["slow.py", "--slo", "80ms", "--json"]);
+    assert!(text(&second.stderr).contains("measured already on 20"), "{}", text(&second.stderr));
+    assert!(text(&second.stderr).contains("--again to measure anew"), "{}", text(&second.stderr));
+    assert_eq!(serde_json::from_slice::<Value>(&second.stdout).unwrap(), written);
+    assert_eq!(read(&path), written);
+
+    // Another objective asks for what is not known; one that cannot be met leaves what was found.
+    refused(
+        &profile(weft(), &["slow.py", "--slo", "10ms"]),
+        2,
+        "find a point of `slow` within 10ms: the fastest, batch 1",
+    );
+    assert_eq!(read(&path), written);
+    let wide = profile(weft(), &["slow.py", "--slo", "10s"]);
+    assert!(wide.status.success(), "{}", text(&wide.stderr));
+    assert_eq!(read(&path)["choice"]["batch"], 8);
+
+    // Another model is another profile.
+    fs::write(folder.path().join("slow.py"), SLOW.replace("* 2", "* 3")).unwrap();
+    refused(&profile(weft(), &["slow.py", "--slo", "80ms"]), 2, "it was measured with another model, sha256:");
+    let again = profile(weft(), &["slow.py", "--slo", "80ms", "--again"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_ne!(read(&path)["model"], written["model"]);
+}
+
+#[test]
+fn what_cannot_be_profiled_says_what_to_do() {
+    let folder = plain();
+    let weft = || weft_in(folder.path());
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    refused(&profile(weft(), &["none.py"]), 2, "read model none.py: no such file; a model is an .onnx or .py file");
+    refused(
+        &profile(weft(), &["slow.py", "-o", "no/such/folder.json"]),
+        2,
+        "write profile no/such/folder.json: no such",
+    );
+    refused(&profile(weft(), &["slow.py", "-o", "."]), 2, "write profile .: it is a folder");
+    write("broken.json", "{\"version\": 1}");
+    refused(&profile(weft(), &["slow.py", "-o", "broken.json"]), 2, "it is no profile: missing field `model`");
+    write("fails.py", &SLOW.replace("time.sleep", "1 / 0 #"));
+    let fails = profile(weft(), &["fails.py"]);
+    assert!(fails.status.code() == Some(2), "{}", text(&fails.stderr));
+    refused(&profile(weft(), &["slow.py", "--gpu", "0"]), 2, "measure on a GPU: no GPU is shared here");
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    refused(&profile(weft(), &["slow", "--server", &nobody]), 2, "is `weft up` running there?");
+    refused(&profile(weft(), &["--training", "--", "sleep", "60"]), 2, "there is no GPU to share");
+    assert!(!folder.path().join("slow.profile.json").exists());
+    refused(&profile(weft(), &["slow.py", "--training", "--", "true"]), 2, "cannot be used with");
+    refused(&profile(weft(), &["slow.py", "--probe", "1ms"]), 2, "expected 100ms to 10 minutes");
+
+    // What was measured on another GPU is not taken for this one.
+    let measured = profile(weft(), &["slow.py", "--slo", "1s", "-o", "other.json"]);
+    assert!(measured.status.success(), "{}", text(&measured.stderr));
+    let mut other = read(&folder.path().join("other.json"));
+    other["gpu"] = "NVIDIA H200".into();
+    write("other.json", &other.to_string());
+    let expected = "it was measured with another GPU, NVIDIA H200 and not no GPU, ";
+    refused(&profile(weft(), &["slow.py", "--slo", "1s", "-o", "other.json"]), 2, expected);
+    assert_eq!(read(&folder.path().join("other.json")), other);
+}
+
+#[test]
+fn a_server_that_goes_away_is_said_and_nothing_is_written() {
+    let folder = plain();
+    let mut server = Server::start(weft_in(folder.path()), folder.path());
+    let unknown = profile(weft_in(folder.path()), &server.words(&["nobody"]));
+    refused(&unknown, 2, "find model `nobody`: the server has slow; `weft deploy` adds one");
+    let words = server.words(&["profile", "slow", "--slo", "10s", "--probe", "60s", "-o", "gone.json"]);
+    let mut command = weft_in(folder.path());
+    let running = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    let running = running.spawn().unwrap();
+    // It measures its first point for a minute.
+    std::thread::sleep(Duration::from_secs(2));
+    server.process.0.kill().unwrap();
+    let output = running.wait_with_output().unwrap();
+    refused(&output, 2, "the server is gone");
+    assert!(!folder.path().join("gone.json").exists());
+}
+
+#[test]
+fn shares_are_measured_on_a_gpu() {
+    let machine = Machine::bare();
+    let folder = machine.folder.path();
+    prepare(folder, "busy", BUSY, "");
+    let output = profile(machine.weft(&[]), &["busy.py", "--slo", "150ms"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let written = read(&folder.join("busy.profile.json"));
+    assert_eq!((&written["gpu"], &written["driver"]), (&"Weft stand-in GPU".into(), &"580.00-fakecuda".into()));
+    let choice = &written["choice"];
+    assert!(percent(&choice["request"]) <= percent(&choice["limit"]), "{written:#}");
+    for point in written["points"].as_array().unwrap() {
+        // No share gives more than it is, and something for the kernel that is under way.
+        let alone = 4.0 + 2.0 * point["batch"].as_f64().unwrap();
+        let least = alone / percent(&point["share"]) * 100.0;
+        assert!(millis(&point["latency"]) >= least * 0.6, "{point}: {least} ms at least");
+    }
+    let shown = machine.ask(&["profile", "show", "busy.profile.json"]);
+    assert_eq!(text(&shown.stdout), text(&output.stdout));
+    assert!(text(&shown.stdout).contains("requests a second for each percent of the GPU"));
+    assert!(text(&shown.stdout).contains("; request "), "{}", text(&shown.stdout));
+    let again = profile(machine.weft(&[]), &["busy.py", "--slo", "150ms"]);
+    assert!(text(&again.stderr).contains("measured already on"), "{}", text(&again.stderr));
+    let never = profile(machine.weft(&[]), &["busy.py", "--slo", "3ms", "-o", "never.json"]);
+    refused(&never, 2, "find a point of `busy` within 3ms: the fastest, batch 1 at ");
+    assert_eq!(read(&folder.join("never.json")).get("choice"), None);
+    let shown = machine.ask(&["profile", "show", "never.json"]);
+    assert!(text(&shown.stdout).contains("nothing is chosen"), "{}", text(&shown.stdout));
+}
+
+#[test]
+fn a_served_model_has_its_share_back_whatever_ends_the_measurements() {
+    let machine = Machine::bare();
+    let folder = machine.folder.path();
+    prepare(folder, "busy", BUSY, "slo = \"150ms\"\nshare = { request = \"30%\", limit = \"80%\" }");
+    let server = Server::start(machine.weft(&[]), folder);
+    let limit =
+        || machine.tenant("busy").map(|tenant| [tenant["share"]["request"].clone(), tenant["share"]["limit"].clone()]);
+    let before = machine.wait("the worker", |_| limit());
+    assert_eq!(before, [Value::from("30%"), Value::from("80%")]);
+
+    let running = machine.weft(&server.words(&["profile", "busy", "--probe", "60s", "-o", "stopped.json"]));
+    let mut running = { running }.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    machine.wait("another share", |_| limit().filter(|now| *now != before));
+    assert!(Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap().success());
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    let mut said = String::new();
+    running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("stopped; shares are as they were, and nothing was written"), "{said}");
+    assert_eq!(limit(), Some(before.clone()));
+    assert!(!folder.join("stopped.json").exists());
+
+    let elsewhere = profile(machine.weft(&[]), &server.words(&["busy", "--gpu", "7"]));
+    refused(&elsewhere, 2, "measure on GPU 7: its workers are on GPU 0, Weft stand-in GPU");
+    let whole = profile(machine.weft(&[]), &server.words(&["busy"]));
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    assert_eq!(read(&folder.join("busy.profile.json"))["choice"]["objective"], "150ms", "the deployment's");
+    assert_eq!(limit(), Some(before));
+}
+
+/// Half a millisecond of work in two: half of the GPU is all that it can use.
+const TRAIN: [&str; 6] = ["--us", "500", "--every", "1", "--pause", "1500"];
+
+#[test]
+fn training_gets_the_shares_that_it_is_worth() {
+    let machine = Machine::new();
+    let folder = machine.folder.path();
+    let train = program("closedloop");
+    let train = train.to_str().unwrap();
+    let words = |more: &[&'static str], seconds: &'static str| -> Vec<String> {
+        let words = [&["--training"], more, &["--", train, "--seconds", seconds], &TRAIN[..]].concat();
+        words.into_iter().map(str::to_owned).collect()
+    };
+    let run = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        machine.weft(&[&["profile", "--probe", "600ms"], &words[..]].concat()).output().unwrap()
+    };
+    let output = run(&words(&[], "600"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let written = read(&folder.join("closedloop.profile.json"));
+    let (request, limit) = (percent(&written["choice"]["request"]), percent(&written["choice"]["limit"]));
+    assert!(request <= limit && written["work"] == "launches", "{written:#}");
+    for point in written["points"].as_array().unwrap() {
+        // A launch is half a millisecond of the GPU.
+        let most = percent(&point["share"]) * 20.0;
+        assert!(point["throughput"].as_f64().unwrap() <= most * 1.6 + 20.0, "{point}: {most} at most");
+    }
+    let shown = machine.ask(&["profile", "show", "closedloop.profile.json"]);
+    assert_eq!(text(&shown.stdout), text(&output.stdout));
+    assert!(text(&shown.stdout).contains("keeps 80% of what the whole GPU gives"), "{}", text(&shown.stdout));
+    let again = run(&words(&[], "600"));
+    assert!(text(&again.stderr).contains("measured already on"), "{}", text(&again.stderr));
+    assert_eq!(read(&folder.join("closedloop.profile.json")), written);
+
+    refused(&run(&words(&["-o", "short.json"], "3")), 2, "closedloop ended (exit status: 0); it said last: ");
+    assert!(!folder.join("short.json").exists());
+    machine.wait("nobody to be left", |machine| {
+        let status = machine.try_status()?;
+        status["gpus"][0]["tenants"].as_array()?.is_empty().then_some(())
+    });
+}
+
+#[test]
+fn training_that_tells_its_steps_is_believed() {
+    let machine = Machine::new();
+    // Speaks as the programs of `bench/workloads` do, and always does the same: what it says counts, not what it launches.
+    let script = format!(
+        "{} --seconds 600 --us 100 >/dev/null 2>&1 & echo ready; \
+         while read line; do echo '{{\"done\": 0, \"seconds\": 1, \"latencies_us\": [], \"per_second\": 50}}'; done",
+        program("closedloop").display()
+    );
+    let output =
+        machine.ask(&["profile", "--probe", "300ms", "-o", "steps.json", "--training", "--", "sh", "-c", &script]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let written = read(&machine.folder.path().join("steps.json"));
+    assert_eq!((&written["work"], &written["choice"]["request"]), (&"steps".into(), &"5%".into()));
+    assert!(text(&output.stdout).contains("steps/s"), "{}", text(&output.stdout));
+}
