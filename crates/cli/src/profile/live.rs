@@ -249,6 +249,6 @@ mod tests {
         for here in ["http://127.0.0.1:8002", "http://localhost:8002", "http://[::1]:8002"] {
             assert!(is_here(here), "{here}");
         }
-        assert!(!is_here("http://192.0.2.7:8002") && !is_here("gpu-box"));
+        assert!(!is_here("http://gpu.example:8002") && !is_here("gpu-box"));
     }
 }
