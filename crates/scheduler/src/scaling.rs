@@ -66,7 +66,7 @@ impl Scaling {
     pub(crate) fn admit(&self, now: Time, left: Span) -> (Span, bool) {
         let (Admission::Wait { expected } | Admission::Refuse { expected }) = self.scaler.admit(now, left);
         // Starts differ, and a request that is refused for nothing can be made again.
-        (expected, expected.scale(5, 4) + self.lone <= left)
+        (to_a_millisecond(expected) + Span::from_millis(1), expected.scale(5, 4) + self.lone <= left)
     }
 
     /// Whether it is time to look.

@@ -2,7 +2,8 @@
 //!
 //! A program is taken for a loop of equal launches with equal pauses of its host between them, as many and as long as
 //! were seen while it was alone, and the pair is simulated as everything else here is. That knows when launches come and
-//! how long kernels are, and nothing of caches and memory bandwidth; how far it is off is for whoever measures the pair.
+//! how long kernels are, and nothing of caches and memory bandwidth. The policy `weft` here is the gate without slices
+//! and parts of the SMs. How far it is off is for whoever measures the pair.
 
 use super::gpu::GpuSpec;
 use super::run::run;
@@ -121,7 +122,8 @@ mod tests {
         let (weft, default) = (expect("weft"), expect("default"));
         assert!(weft.throughput > 0.8 && weft.p99 < 2.0, "{weft:?}");
         assert!(default.throughput < weft.throughput && default.p99 > weft.p99, "{default:?} {weft:?}");
-        assert!(default.best_effort > 0.0 && weft.best_effort > 0.0);
+        // There is no gap of a millisecond between the launches of a program that never pauses.
+        assert!(default.best_effort > 0.4 && weft.best_effort < 0.1, "{default:?} {weft:?}");
         assert_eq!(predict("nothing", RESNET, TRAINING, 0.5, 1), None);
     }
 

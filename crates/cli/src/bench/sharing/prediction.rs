@@ -12,7 +12,8 @@ const KNOWN: [(&str, &str); 6] = [
     ("fikit", "fikit"),
     ("tgs", "tgs"),
     ("orion", "orion"),
-    ("weft-time", "weft"),
+    // Of Weft, the simulator has the gate, without slices and parts of the SMs.
+    ("gate", "weft"),
 ];
 
 /// A pair in a setting. Ratios to alone.
