@@ -56,7 +56,7 @@ impl Known {
         self.points.values().flatten().copied().collect()
     }
 
-    /// Measurements to make again: on a larger share, and yet slower by more than [`DOUBT`]. It is the slower one of two
+    /// Measurements to make again: on a larger share, and yet slower by more than chance explains. It is the slower one of two
     /// that is doubted, for what disturbs a measurement makes it slow.
     pub fn doubtful(&self) -> Vec<Probe> {
         let mut doubtful = Vec::new();
