@@ -119,7 +119,7 @@ const DEPLOY_EXAMPLES: &str = "\
 Examples:
   weft deploy magika model.onnx --slo 100ms --max-batch 8
   weft deploy sentiment sentiment.py --workers 2
-  weft deploy sentiment sentiment.py --workers 0..8 --keep-alive 5m
+  weft deploy sentiment sentiment.py --workers 0..8 --keep-alive 300s
   weft deploy resnet50 --virtual 1.053ms,5.072ms --slo 25ms";
 
 impl Deploy {
