@@ -30,7 +30,7 @@ const BUSY_OVER: Span = Span::from_millis(500);
 const LEAVE_TIME: u64 = 800_000;
 /// How long best-effort work is held to see a latency tenant alone, at first and at most: somebody waits for it.
 const HOLD_FIRST: Span = Span::from_millis(15);
-const HOLD_MOST: Span = Span::from_millis(120);
+const HOLD_MOST: Span = Span::from_millis(30);
 /// So many bursts of everybody in a hold are enough.
 const SEEN: u64 = 3;
 /// How soon it is held longer, and how seldom as long as it may be.
@@ -358,7 +358,7 @@ mod tests {
             tenant.burst = Span::from_millis(5);
             held += u32::from(adjustment.look(at(step * 10), std::iter::once(&tenant), true) == Need::All);
         }
-        assert!((20..40).contains(&held), "{held} of 1000 looks");
+        assert!((6..16).contains(&held), "{held} of 1000 looks");
         for step in 1000..10_000 {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);

@@ -24,7 +24,7 @@ const CAPACITY_LEAST: u32 = 600;
 /// A tenant that has this much less than it could use is short, in thousandths.
 const SHORT: u32 = 10;
 /// And not for a moment: on average over about this many looks. A kernel of somebody else's takes longer than a few.
-const SHORT_OVER: u32 = 32;
+const SHORT_OVER: u32 = 8;
 /// Who wants this much wants it all the time. Who wants less may just wait its turn now and then.
 const ALWAYS: u32 = 950;
 /// Capacity is tried again, by one thousandth, after this many looks without anybody short.
