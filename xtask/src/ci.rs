@@ -11,9 +11,9 @@ use std::time::Duration;
 /// Run every check that a change must pass, stopping at the first that fails.
 ///
 /// Sets up what is missing (rustfmt, clippy), then: format, clippy, tests, documentation, the commands in the
-/// documentation, the examples, a longer fuzz smoke, a look for machine paths, NVIDIA's clients, a fuzzer of
-/// the API, the dashboard in a browser, deaths under shares on a stand-in GPU and a short soak. Ends with a table of how
-/// long each step took.
+/// documentation, the examples, models of the pages that processes share, a longer fuzz smoke, a look for machine
+/// paths, NVIDIA's clients, a fuzzer of the API, the dashboard in a browser, deaths under shares on a stand-in GPU and a
+/// short soak. Ends with a table of how long each step took.
 ///
 /// Example: cargo xtask ci
 #[derive(clap::Args)]
@@ -22,6 +22,21 @@ pub(crate) struct Arguments {}
 
 /// Cases of the fuzz smoke, which an ordinary `cargo test` runs with a tenth of them.
 const FUZZ_CASES: &str = "20000";
+
+/// Try what processes do with shared pages in every order that the memory model allows.
+///
+/// Example: cargo xtask loom
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct LoomArguments {}
+
+/// The models of the pages that processes share, with an atomic that tries every order.
+pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
+    // A folder of its own: the flag is another build of everything.
+    let folder = workspace.target.join("loom").display().to_string();
+    let models = ["test", "--package", "weft-shm", "--lib", "model", "--target-dir", &folder];
+    workspace.cargo(models).variable("RUSTFLAGS", "--cfg loom").run().map(drop)
+}
 
 pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
     let mut steps = Steps::default();
@@ -37,6 +52,8 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
     steps.step("tests", "run the failing test alone: `cargo test --package NAME TEST`", || {
         run(cargo(&["test", "--workspace"]))
     })?;
+    steps
+        .step("shared pages in every order", "the message has the order; run `cargo xtask loom`", || loom(workspace))?;
     steps.step("fuzz smoke", "the message has the input and the command that runs it again", || {
         // The whole workspace, though only one package has it: another choice of packages is another build.
         let smoke = cargo(&["test", "--workspace", "--test", "fuzz_smoke"]);

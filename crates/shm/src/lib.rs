@@ -8,21 +8,28 @@
 //! A [`NotesPage`] is what a program knows of its kernels from one run to the next.
 //! They travel over a [`Connection`], in answer to a [`Message`].
 
+mod atomic;
 mod page;
 mod notes;
 mod view;
+#[cfg(not(loom))]
 mod map;
+#[cfg(not(loom))]
 mod window;
 mod message;
 mod socket;
 mod clock;
+#[cfg_attr(loom, path = "model/futex.rs")]
 mod futex;
 mod segment;
 mod code;
+#[cfg(all(test, loom))]
+mod model;
 
 pub use clock::now_ns;
 pub use code::give_back;
 pub use futex::{wait, wake};
+#[cfg(not(loom))]
 pub use map::{OwnPage, Page, SeenPage, page_in, read_only};
 pub use message::{DecodeError, Message, Name, message_version};
 pub use notes::{NOTES, Note, NotesPage, stable_hash};
@@ -33,4 +40,5 @@ pub use page::{
 pub use segment::{Access, Segment};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};
 pub use view::{Class, Control, Filling, Mode, Tenant};
+#[cfg(not(loom))]
 pub use window::{PageWindow, Seen};

@@ -4,11 +4,12 @@
 //! it again when the process is gone. A note is found by an identity that is the same in every run. There is one writer
 //! at a time, the process; a note that is torn, or rubbish, is a wrong estimate and nothing more, and is soon corrected.
 
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
 use crate::page::PAGE_BYTES;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Notes in a page.
-pub const NOTES: usize = 4096;
+pub const NOTES: usize = if cfg!(loom) { PROBES } else { 4096 };
 /// Places that a note may be in.
 const PROBES: usize = 8;
 
@@ -29,6 +30,7 @@ pub struct Note {
 }
 
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C)]
 struct Place {
     key: AtomicU64,
@@ -38,6 +40,7 @@ struct Place {
 
 /// Notes of one program, in sixteen pages.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub struct NotesPage {
     places: [Place; NOTES],
@@ -46,8 +49,7 @@ pub struct NotesPage {
 impl NotesPage {
     /// What is known of an identity.
     pub fn find(&self, key: u64) -> Option<Note> {
-        let place = self.candidates(key).find(|place| key != 0 && place.key.load(Ordering::Relaxed) == key)?;
-        Some(place.read())
+        self.candidates(key).map(Place::read).find(|note| key != 0 && note.key == key)
     }
 
     /// Writes a note, in the place of what it was before, or of another where there is no room.
@@ -89,9 +91,10 @@ impl Place {
     }
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<NotesPage>() == 16 * PAGE_BYTES);
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::OwnPage;

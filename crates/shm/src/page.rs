@@ -10,8 +10,9 @@
 //! What they do not cover: a process may write rubbish into its own page. Readers take [`view`](crate::view)s, which
 //! clamp; decisions between tenants rest on what the daemon wrote, never on what a tenant says its own rank is.
 
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// "WEFT" in memory.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WEFT");
@@ -48,6 +49,7 @@ pub const SYNC_MAX_NS: u64 = 200_000_000;
 /// One process on one GPU, by itself. One cache line for each purpose: the clock's is written at every launch and read
 /// by others at theirs.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub struct TenantPage {
     /// [`MAGIC`].
@@ -137,11 +139,13 @@ pub struct TenantPage {
     pub confined: AtomicU64,
     reserved_space: [AtomicU64; 4],
 
+    #[cfg(not(loom))]
     rest: [AtomicU64; 456],
 }
 
 /// What the daemon says to one process on one GPU.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub struct ControlPage {
     /// [`MAGIC`].
@@ -193,6 +197,7 @@ pub struct ControlPage {
     reserved_space: AtomicU32,
     reserved_limits: [AtomicU64; 2],
 
+    #[cfg(not(loom))]
     rest: [AtomicU64; 488],
 }
 
@@ -268,6 +273,7 @@ impl ControlPage {
     }
 }
 
+#[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<TenantPage>() == PAGE_BYTES && align_of::<TenantPage>() == 64);
     assert!(offset_of!(TenantPage, generation) == 24 && offset_of!(TenantPage, state) == 32);

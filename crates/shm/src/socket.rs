@@ -177,7 +177,7 @@ fn packets(flags: SocketFlags) -> Result<OwnedFd> {
 }
 
 #[cfg(test)]
-#[cfg(not(miri))]
+#[cfg(not(any(miri, loom)))]
 mod tests {
     use super::*;
     use crate::{Message, OwnPage, SeenPage, TenantPage};

@@ -3,8 +3,8 @@
 //! Any bytes can be read: a page that is not one, or of another version, or free, is `None`; numbers that name nothing
 //! become the value that grants the least.
 
+use crate::atomic::{AtomicU64, Ordering};
 use crate::page::{ControlPage, DEPTH_NS, GATE_HELD, MAGIC, NO_LIMIT, SLOTS, STATE_LIVE, TenantPage, VERSION};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a tenant is to others on its GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
