@@ -1,7 +1,8 @@
 //! Copying and setting memory.
 //!
 //! Bytes move at once, since kernels change none; a synchronous copy then waits for its stream, an asynchronous one is done
-//! when the stream reaches it. Neither takes time on the GPU.
+//! when the stream reaches it. Neither takes time on the GPU. An asynchronous copy to memory of the host that is not pinned
+//! returns when it is done, as the driver has it.
 
 use crate::boundary::copy_bytes;
 use crate::capture;
@@ -9,6 +10,7 @@ use crate::code::{Code, Status};
 use crate::context;
 use crate::driver::{Handle, process};
 use crate::graph::Kind;
+use crate::host_memory;
 use crate::queue::{self, Work};
 use crate::stream;
 
@@ -43,6 +45,19 @@ pub(crate) fn cuMemcpy(target: u64, source: u64, bytes: usize) -> Status {
 
 pub(crate) fn cuMemcpyAsync(target: u64, source: u64, bytes: usize, stream: Handle) -> Status {
     asynchronous(stream, Kind::Copy, || copy_bytes(target, source, bytes))
+}
+
+pub(crate) fn cuMemcpyDtoHAsync(target: u64, source: u64, bytes: usize, stream: Handle) -> Status {
+    cuMemcpyAsync(target, source, bytes, stream)?;
+    let end = {
+        let mut process = process()?;
+        let stream = stream::resolve(&mut process, stream)?;
+        if host_memory::is_pinned(&process, target) || process.streams.get(stream)?.capture.is_some() {
+            return Ok(());
+        }
+        stream::end_of(&process, stream)?
+    };
+    queue::synchronize(end)
 }
 
 pub(crate) fn cuMemcpyPeer(target: u64, _to: Handle, source: u64, _from: Handle, bytes: usize) -> Status {

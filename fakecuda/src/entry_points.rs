@@ -269,7 +269,8 @@ entry_points! {
 
     // Copies
     copy::cuMemcpy(target: u64, source: u64, bytes: usize) = cuMemcpy 4000, cuMemcpy_ptds 7000, cuMemcpyHtoD_v2 3020, cuMemcpyHtoD_v2_ptds 7000, cuMemcpyDtoH_v2 3020, cuMemcpyDtoH_v2_ptds 7000, cuMemcpyDtoD_v2 3020, cuMemcpyDtoD_v2_ptds 7000;
-    copy::cuMemcpyAsync(target: u64, source: u64, bytes: usize, stream: Handle) = cuMemcpyAsync 4000, cuMemcpyAsync_ptsz 7000, cuMemcpyHtoDAsync_v2 3020, cuMemcpyHtoDAsync_v2_ptsz 7000, cuMemcpyDtoHAsync_v2 3020, cuMemcpyDtoHAsync_v2_ptsz 7000, cuMemcpyDtoDAsync_v2 3020, cuMemcpyDtoDAsync_v2_ptsz 7000;
+    copy::cuMemcpyAsync(target: u64, source: u64, bytes: usize, stream: Handle) = cuMemcpyAsync 4000, cuMemcpyAsync_ptsz 7000, cuMemcpyHtoDAsync_v2 3020, cuMemcpyHtoDAsync_v2_ptsz 7000, cuMemcpyDtoDAsync_v2 3020, cuMemcpyDtoDAsync_v2_ptsz 7000;
+    copy::cuMemcpyDtoHAsync(target: u64, source: u64, bytes: usize, stream: Handle) = cuMemcpyDtoHAsync_v2 3020, cuMemcpyDtoHAsync_v2_ptsz 7000;
     copy::cuMemcpyPeer(target: u64, to: Handle, source: u64, from: Handle, bytes: usize) = cuMemcpyPeer 4000, cuMemcpyPeer_ptds 7000;
     copy::cuMemcpyPeerAsync(target: u64, to: Handle, source: u64, from: Handle, bytes: usize, stream: Handle) = cuMemcpyPeerAsync 4000, cuMemcpyPeerAsync_ptsz 7000;
     copy::cuMemsetD8(target: u64, value: u8, count: usize) = cuMemsetD8_v2 3020, cuMemsetD8_v2_ptds 7000;

@@ -5,7 +5,7 @@ use crate::boundary::Out;
 use crate::capture;
 use crate::code::{Code, Status};
 use crate::context;
-use crate::driver::process;
+use crate::driver::{Process, process};
 
 pub(crate) fn cuMemHostAlloc(out: Out<u64>, bytes: usize, _flags: u32) -> Status {
     context::current()?;
@@ -44,10 +44,14 @@ pub(crate) fn cuMemHostUnregister(address: u64) -> Status {
     process()?.host_allocations.remove(&address).map(|_| ()).ok_or(Code::HOST_MEMORY_NOT_REGISTERED)
 }
 
+/// Whether the driver knows of this memory.
+pub(crate) fn is_pinned(process: &Process, address: u64) -> bool {
+    let below = process.host_allocations.range(..=address).next_back();
+    below.is_some_and(|(start, bytes)| address < start + *bytes as u64)
+}
+
 pub(crate) fn cuMemHostGetDevicePointer(out: Out<u64>, address: u64, _flags: u32) -> Status {
-    let process = process()?;
-    let (start, bytes) = process.host_allocations.range(..=address).next_back().ok_or(Code::INVALID_VALUE)?;
-    if address >= start + *bytes as u64 {
+    if !is_pinned(&*process()?, address) {
         return Err(Code::INVALID_VALUE);
     }
     out.set(address)

@@ -144,14 +144,12 @@ static inline void cuda_start(void) {
     CHECK(CALL(cuCtxSetCurrent)(context));
 }
 
-/* A kernel that runs for so many microseconds: on a GPU because it watches the clock that long, on the stand-in because its
- * name says so. */
-static inline CUfunction cuda_kernel(unsigned microseconds) {
-    static __thread unsigned known_microseconds;
-    static __thread CUfunction known;
-    if (known && known_microseconds == microseconds) return known;
+/* Loads a kernel that runs for so many microseconds into the current context: on a GPU because it watches the clock that
+ * long, on the stand-in because its name says so. */
+static inline CUfunction cuda_load(unsigned microseconds) {
     char name[64], image[1024];
     CUmodule module;
+    CUfunction function;
     snprintf(name, sizeof name, "busy_%uus", microseconds);
     snprintf(image, sizeof image,
              ".version 7.0\n.target sm_70\n.address_size 64\n"
@@ -166,7 +164,15 @@ static inline CUfunction cuda_kernel(unsigned microseconds) {
              "  ret;\n}\n",
              name, microseconds * 1000ull);
     CHECK(CALL(cuModuleLoadData)(&module, image));
-    CHECK(CALL(cuModuleGetFunction)(&known, module, name));
+    CHECK(CALL(cuModuleGetFunction)(&function, module, name));
+    return function;
+}
+
+/* The same, loaded once for each thread that stays with it. */
+static inline CUfunction cuda_kernel(unsigned microseconds) {
+    static __thread unsigned known_microseconds;
+    static __thread CUfunction known;
+    if (!known || known_microseconds != microseconds) known = cuda_load(microseconds);
     known_microseconds = microseconds;
     return known;
 }

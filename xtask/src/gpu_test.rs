@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 /// Run real programs under shares on this machine's GPU, print a table and write docs/benchmarks/gpu.md.
 ///
 /// Needs an NVIDIA GPU with its driver, gcc and PyTorch; without a GPU it says so and does nothing. tests/gpu/run.py is
-/// the whole of it and runs where there is no Rust, too.
+/// the whole of it and runs where there is no Rust, too. Beside it, weights.py and serving.py are run by hand: shared
+/// weights, and a trace that is served beside a training.
 ///
 /// Example: cargo xtask gpu-test --quick
 #[derive(clap::Args)]

@@ -116,7 +116,8 @@ pub(crate) fn first(gpu: &Gpu, device: Device) {
         return;
     }
     let mut wire = link.wire.lock();
-    if wire.connection.is_some() {
+    // Whoever had to wait for the lock has the answer, if there is one.
+    if wire.connection.is_some() || !link.due(now_ns(), false) {
         return;
     }
     let result = ask(gpu, &mut wire, PATIENCE).and_then(|()| answer(gpu, &mut wire));

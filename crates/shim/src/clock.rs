@@ -9,15 +9,18 @@
 #![deny(unsafe_code)]
 
 use crate::identity::Table;
+use crate::streams::Streams;
 use shm::{BURST_IDLE_NS, TenantPage};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Launches of a run that a sync corrects; of a longer run, the last ones.
 const RUN: usize = 64;
-/// A sync that took less did not wait for the GPU.
-const WAITED_NS: u64 = 4_000;
+/// A sync or a copy that took less did not wait for the GPU.
+pub(crate) const WAITED_NS: u64 = 4_000;
 /// All of it, in thousandths.
 pub const WHOLE: u64 = 1000;
+/// The GPU is not thought to be busy for longer than this: whoever never waits for it would seem to be for ever.
+const AHEAD_MAX_NS: u64 = 2_000_000_000;
 /// No place.
 const NONE: u32 = u32::MAX;
 
@@ -30,16 +33,13 @@ pub struct Clock {
     run: [AtomicU32; RUN],
     run_length: AtomicU32,
     run_since_ns: AtomicU64,
-    /// The only stream used since the GPU was idle; `NONE_YET`, `SEVERAL`.
-    stream: AtomicU64,
+    /// The streams used since the GPU was idle.
+    streams: Streams,
     /// Launches, to know whether an event is behind all of them.
     sequence: AtomicU64,
     /// When the last was.
     launched_ns: AtomicU64,
 }
-
-const NONE_YET: u64 = u64::MAX;
-const SEVERAL: u64 = u64::MAX - 1;
 
 impl Clock {
     /// A clock of an idle GPU.
@@ -50,7 +50,7 @@ impl Clock {
             run: [const { AtomicU32::new(NONE) }; RUN],
             run_length: AtomicU32::new(0),
             run_since_ns: AtomicU64::new(0),
-            stream: AtomicU64::new(NONE_YET),
+            streams: Streams::new(),
             sequence: AtomicU64::new(0),
             launched_ns: AtomicU64::new(0),
         }
@@ -83,14 +83,12 @@ impl Clock {
         self.run[length as usize % RUN].store(number, Relaxed);
         self.run_length.store(length.wrapping_add(1), Relaxed);
         self.last.store(number, Relaxed);
-        if self.stream.load(Relaxed) != stream {
-            let only = self.stream.load(Relaxed) == NONE_YET;
-            self.stream.store(if only { stream } else { SEVERAL }, Relaxed);
-        }
-        self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
+        let sequence = self.sequence.load(Relaxed);
+        self.streams.launch(stream, sequence, self.launched_ns.load(Relaxed));
+        self.sequence.store(sequence.wrapping_add(1), Relaxed);
         self.launched_ns.store(now_ns, Relaxed);
 
-        let until = busy.max(now_ns).saturating_add(duration);
+        let until = busy.max(now_ns).saturating_add(duration).min(now_ns.saturating_add(AHEAD_MAX_NS));
         page.busy_until_ns.store(until, Relaxed);
         page.gap_ns.store(place.gap_ns(), Relaxed);
         page.outstanding_ns.store(until - now_ns, Relaxed);
@@ -103,10 +101,19 @@ impl Clock {
         self.sequence.load(Relaxed)
     }
 
-    /// Whether all that was launched went to this stream.
-    pub fn only(&self, stream: u64) -> bool {
-        let only = self.stream.load(Relaxed);
-        only == stream || only == NONE_YET
+    /// Whether to wait for this stream is to wait for all that was launched.
+    pub fn is_covered_by(&self, stream: u64, now_ns: u64) -> bool {
+        self.streams.are_covered_by(stream, now_ns)
+    }
+
+    /// The GPU has done what a stream was given up to a launch.
+    pub fn stream_done(&self, stream: u64, sequence: u64) {
+        self.streams.done(stream, sequence);
+    }
+
+    /// A stream waits for what another was given up to a launch.
+    pub fn join(&self, waits: u64, for_stream: u64, sequence: u64) {
+        self.streams.join(waits, for_stream, sequence, self.sequence());
     }
 
     /// The GPU has done everything: at `now`, seen by a sync that began at `began`, or before that if it did not wait.
@@ -145,7 +152,7 @@ impl Clock {
         page.outstanding_ns.store(0, Relaxed);
         self.run_length.store(0, Relaxed);
         self.last.store(NONE, Relaxed);
-        self.stream.store(NONE_YET, Relaxed);
+        self.streams.idle();
     }
 
     /// Places mean others from here on.
@@ -229,11 +236,23 @@ mod tests {
         let page = page();
         let number = TABLE.find(kernel_key(13, [1; 3], [1; 3], 0));
         clock.launch(page, &TABLE, number, 7, 1_000_000);
-        assert!(clock.only(7) && !clock.only(8));
+        assert!(clock.is_covered_by(7, 1_000_000) && !clock.is_covered_by(8, 1_000_000));
         clock.launch(page, &TABLE, number, 8, 1_000_000);
-        assert!(!clock.only(7) && !clock.only(8));
+        assert!(!clock.is_covered_by(7, 1_000_000) && !clock.is_covered_by(8, 1_000_000));
         clock.idle(page, &TABLE, 1_000_000, 2_000_000, Some(WHOLE));
-        assert!(clock.only(8));
+        assert!(clock.is_covered_by(8, 1_000_000));
+    }
+
+    #[test]
+    fn who_never_waits_is_not_busy_for_ever() {
+        let (clock, page) = (Clock::new(), page());
+        let number = TABLE.find(kernel_key(15, [1; 3], [1; 3], 0));
+        TABLE.place(number).measure(100_000_000);
+        for _ in 0..100 {
+            clock.launch(page, &TABLE, number, 7, 1_000_000);
+        }
+        assert_eq!(page.busy_until_ns.load(Relaxed), 1_000_000 + AHEAD_MAX_NS);
+        assert_eq!(page.charged_ns.load(Relaxed), 10_000_000_000, "it is charged for all of it");
     }
 
     #[test]

@@ -13,12 +13,14 @@ use crate::lock::Lock;
 use crate::notes::Telling;
 use crate::sample::Samples;
 use crate::space::Space;
-use crate::types::Device;
+use crate::types::{Device, Stream};
 use crate::{fork, gate, real};
 use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+/// Streams up to this are default ones, of whatever context is current.
+const DEFAULT_STREAMS: usize = 2;
 /// GPUs of a process that are shared; on others nothing is limited.
 const GPUS: usize = 16;
 
@@ -232,24 +234,43 @@ pub(crate) fn current() -> Option<&'static Gpu> {
     }
 }
 
+/// The GPU of a stream: the calling thread's for a default stream, and the stream's own for others, whatever is current.
+#[inline]
+pub(crate) fn of_stream(stream: Stream) -> Option<&'static Gpu> {
+    match ONLY.load(Ordering::Acquire) {
+        NONE => ask(),
+        SEVERAL => ask_of(stream),
+        only => ALL.get(only - 1),
+    }
+}
+
 #[cold]
 fn ask() -> Option<&'static Gpu> {
     of(real::current_device()?)
 }
 
-/// A GPU by its ordinal. The first time, the daemon is asked for its pages.
+#[cold]
+fn ask_of(stream: Stream) -> Option<&'static Gpu> {
+    if stream.0 <= DEFAULT_STREAMS {
+        return ask();
+    }
+    // A driver that cannot be asked is older than 12.8.
+    real::device_of(stream).map_or_else(ask, of)
+}
+
+/// A GPU by its ordinal. The first time, the daemon is asked for its pages; whoever comes meanwhile waits for them too, so
+/// that nothing goes uncounted and past the limits.
 pub(crate) fn of(device: Device) -> Option<&'static Gpu> {
     let gpu = ALL.get(usize::try_from(device.0).ok()?)?;
     if !gpu.in_use.load(Ordering::Acquire) {
         fork::watch();
         gpu.window.get_or_init(|| PageWindow::reserve().ok());
-        if !gpu.in_use.swap(true, Ordering::AcqRel) {
-            let only = ONLY.compare_exchange(NONE, gpu.index + 1, Ordering::AcqRel, Ordering::Acquire);
-            if only.is_err() {
-                ONLY.store(SEVERAL, Ordering::Release);
-            }
-        }
         attach::first(gpu, device);
+        let only = ONLY.compare_exchange(NONE, gpu.index + 1, Ordering::AcqRel, Ordering::Acquire);
+        if only.is_err_and(|only| only != gpu.index + 1) {
+            ONLY.store(SEVERAL, Ordering::Release);
+        }
+        gpu.in_use.store(true, Ordering::Release);
     }
     Some(gpu)
 }
@@ -269,9 +290,9 @@ pub(crate) fn in_use() -> impl Iterator<Item = &'static Gpu> {
     ALL.iter().filter(|gpu| gpu.in_use.load(Ordering::Acquire))
 }
 
-/// In a child after `fork`: no GPU is in use.
+/// In a child after `fork`: no GPU is in use, nor about to be.
 pub(crate) fn forget_all() {
-    for gpu in in_use() {
+    for gpu in &ALL {
         gpu.forget();
     }
     ONLY.store(NONE, Ordering::Release);

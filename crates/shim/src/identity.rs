@@ -63,6 +63,14 @@ pub fn graph_key(graph: usize) -> u64 {
     mix(0x2545_f491_4f6c_dd1d, graph as u64) | 1
 }
 
+/// What a round of samples is taken to say that allows what is between these, where our slices have this length.
+fn believed(least: u64, most: u64, slice_ns: u64) -> u64 {
+    let slice = slice_ns.clamp(1, u64::from(u32::MAX));
+    let (doubt, told) = (slice.saturating_sub(least), slice.saturating_sub(most - least));
+    let part = doubt.max(told * 4 / 5);
+    least + u64::try_from(u128::from(most - least) * u128::from(part) / u128::from(slice)).unwrap_or(0)
+}
+
 #[inline]
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word.wrapping_add(0x632b_e59b_d9b4_e019)) * 0xff51_afd7_ed55_8ccd_u128;
@@ -228,7 +236,8 @@ impl Place {
     ///
     /// Of what a round allows, the shortest would be right if others had used all of their slices. But a kernel much
     /// shorter than a slice is seldom interrupted, and hardly in every sample: the shorter it would have to be, the less
-    /// that is believed.
+    /// that is believed. And where samples differ so much that they allow little, others used more of their slices or
+    /// less of them by chance, and what is right is nearer to the longest: they seldom use all.
     pub fn measure_between(&self, at_least_ns: u64, at_most_ns: u64, slice_ns: u64) {
         let word = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
         let samples = self.samples.load(Ordering::Relaxed).wrapping_add(1);
@@ -240,9 +249,7 @@ impl Place {
         let round = samples.is_multiple_of(ROUND);
         if round {
             let (least, most) = (u64::from(at_least.min(at_most)), u64::from(at_most));
-            let doubt = slice_ns.saturating_sub(least);
-            let believed = least + (most - least) * doubt / slice_ns.max(1);
-            self.duration_ns.store(word(believed), Ordering::Relaxed);
+            self.duration_ns.store(word(believed(least, most, slice_ns)), Ordering::Relaxed);
         }
         self.at_most_ns.store(if round { u32::MAX } else { at_most }, Ordering::Relaxed);
         self.at_least_ns.store(if round { 0 } else { at_least }, Ordering::Relaxed);
@@ -324,7 +331,7 @@ mod tests {
         for _ in 3..ROUND {
             place.measure_between(1_900_000, 3_900_000, slice);
         }
-        assert_eq!(place.duration_ns(), 2_000_000);
+        assert_eq!(place.duration_ns(), 2_002_396);
         for _ in 0..ROUND {
             place.measure_between(10_000, 2_010_000, slice);
         }

@@ -30,6 +30,7 @@ mod ops {
 }
 pub mod gate;
 pub mod clock;
+mod streams;
 pub mod identity;
 mod notes;
 mod sample;

@@ -33,7 +33,8 @@ impl<T> Lock<T> {
 
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let free = self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        free.then_some(Guard(self))
+        // A guard must not be made where the lock is not free: dropping it would free another's.
+        free.then(|| Guard(self))
     }
 
     /// Only for a child after `fork`, which has one thread: whoever held the lock does not exist here.
@@ -61,5 +62,30 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         self.0.held.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_cannot_have_it_leaves_it_held() {
+        let lock = Lock::new(0);
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none() && lock.try_lock().is_none());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn one_thread_at_a_time_has_it() {
+        let lock = Lock::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| *lock.lock() += 1));
+            }
+        });
+        assert_eq!(*lock.lock(), 40_000);
     }
 }

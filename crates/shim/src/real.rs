@@ -97,6 +97,8 @@ driver_calls! {
     Cuda fn cuEventElapsedTime(milliseconds: &mut f32, start: Event, end: Event);
     Cuda fn cuStreamWaitEvent(stream: Stream, event: Event, flags: c_uint);
     Cuda fn cuStreamSynchronize(stream: Stream);
+    Cuda fn cuStreamQuery(stream: Stream);
+    Cuda fn cuStreamGetDevice(stream: Stream, device: &mut c_int);
     Cuda fn cuCtxPushCurrent_v2(context: usize);
     Cuda fn cuCtxPopCurrent_v2(context: &mut usize);
     Cuda fn cuDeviceGetDevResource(device: Device, resource: &mut SmResource, kind: c_uint);
@@ -132,6 +134,12 @@ impl SmResource {
 pub(crate) fn current_device() -> Option<Device> {
     let mut device = -1;
     (cuCtxGetDevice(&mut device) == SUCCESS).then_some(Device(device))
+}
+
+/// The device of a stream.
+pub(crate) fn device_of(stream: Stream) -> Option<Device> {
+    let mut device = -1;
+    (cuStreamGetDevice(stream, &mut device) == SUCCESS).then_some(Device(device))
 }
 
 /// The current context.

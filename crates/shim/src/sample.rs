@@ -70,7 +70,19 @@ impl Samples {
         Samples { slots, pending: AtomicU32::new(0), charged_ns: AtomicU64::new(0) }
     }
 
-    /// Forgets all events: their context is gone, or another process's.
+    /// Forgets the events of a context that is gone. Those of others stay: their measurements may be going on.
+    pub(crate) fn forget_context(&self, context: usize) {
+        for slot in self.slots.iter().filter(|slot| slot.context.load(Ordering::Relaxed) == context) {
+            slot.context.store(0, Ordering::Relaxed);
+            // Whoever takes `pending` away has the slot to himself.
+            if slot.pending.swap(false, Ordering::AcqRel) {
+                self.pending.fetch_sub(1, Ordering::Relaxed);
+                slot.taken.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    /// Forgets all events: they are another process's.
     pub(crate) fn forget(&self) {
         for slot in &self.slots {
             slot.context.store(0, Ordering::Relaxed);
@@ -224,6 +236,24 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
+    fn what_other_contexts_measure_goes_on_when_one_is_gone() {
+        let samples = Samples::new();
+        for (slot, context) in samples.slots.iter().zip([7, 8]) {
+            slot.taken.store(true, Ordering::Relaxed);
+            slot.context.store(context, Ordering::Relaxed);
+            slot.pending.store(true, Ordering::Relaxed);
+            samples.pending.fetch_add(1, Ordering::Relaxed);
+        }
+        for _ in 0..2 {
+            samples.forget_context(7);
+            let owners = [0, 1].map(|slot| samples.slots[slot].context.load(Ordering::Relaxed));
+            let taken = [0, 1].map(|slot| samples.slots[slot].taken.load(Ordering::Relaxed));
+            assert_eq!((owners, taken), ([0, 8], [false, true]));
+            assert_eq!(samples.pending.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    #[test]
     fn slices_of_others_are_taken_out() {
         let exactly = |nanos| Some((0, nanos));
         assert_eq!(duration(100_000, 3_000, 2 * MS, 0), exactly(97_000));
@@ -252,6 +282,29 @@ mod tests {
             }
             let found = place.duration_ns();
             assert!(found.abs_diff(length) <= length / 10 + 50_000, "{length} taken for {found}");
+        }
+    }
+
+    /// Beside a neighbour whose slices end early, as often late as soon.
+    #[test]
+    fn a_neighbour_that_pauses_makes_nothing_shorter() {
+        let slice = 2 * MS;
+        let mut chance = 1;
+        for length in [slice, slice + 100_000, 2 * slice, 3 * slice + 500_000] {
+            let (place, mut sum) = (Place::EMPTY, 0);
+            for _ in 0..64 {
+                for _ in 0..8 {
+                    chance = (chance * 48_271) % 2_147_483_647_u64;
+                    let interrupted = length / slice;
+                    let elapsed = length + (interrupted - 1) * slice + chance % slice;
+                    if let Some((at_least, at_most)) = duration(elapsed, 0, slice, slice) {
+                        place.measure_between(at_least, at_most, slice);
+                    }
+                }
+                sum += place.duration_ns();
+            }
+            let found = sum / 64;
+            assert!(found.abs_diff(length) <= length / 25, "{length} taken for {found}");
         }
     }
 

@@ -76,9 +76,14 @@ impl Space {
         Space { parts: Lock::new(NONE) }
     }
 
-    /// In a child after `fork`, or when the context is gone: there are no parts.
+    /// In a child after `fork`: there are no parts, and nobody is at them.
     pub(crate) fn forget(&self) {
         self.parts.force_open();
+        self.forget_parts();
+    }
+
+    /// The primary context is gone, and the parts with it.
+    pub(crate) fn forget_parts(&self) {
         *self.parts.lock() = NONE;
     }
 }

@@ -163,6 +163,18 @@ Cuda {
     fn cuMemcpyDtoH_v2 = "cuMemcpyDtoH" 3020 Legacy (to: Opaque, from: DevicePointer, bytes: usize) => sync::copy_out;
     fn cuMemcpyDtoH_v2_ptds = "cuMemcpyDtoH" 7000 PerThread
         (to: Opaque, from: DevicePointer, bytes: usize) => sync::copy_out;
+    fn cuMemcpyAsync = "cuMemcpyAsync" 4000 Legacy
+        (to: DevicePointer, from: DevicePointer, bytes: usize, stream: Stream) => sync::copy_async::<false>;
+    fn cuMemcpyAsync_ptsz = "cuMemcpyAsync" 7000 PerThread
+        (to: DevicePointer, from: DevicePointer, bytes: usize, stream: Stream) => sync::copy_async::<true>;
+    fn cuMemcpyDtoHAsync_v2 = "cuMemcpyDtoHAsync" 3020 Legacy
+        (to: Opaque, from: DevicePointer, bytes: usize, stream: Stream) => sync::copy_out_async::<false>;
+    fn cuMemcpyDtoHAsync_v2_ptsz = "cuMemcpyDtoHAsync" 7000 PerThread
+        (to: Opaque, from: DevicePointer, bytes: usize, stream: Stream) => sync::copy_out_async::<true>;
+    fn cuStreamWaitEvent = "cuStreamWaitEvent" 3020 Legacy
+        (stream: Stream, event: Event, flags: c_uint) => sync::stream_waits::<false>;
+    fn cuStreamWaitEvent_ptsz = "cuStreamWaitEvent" 7000 PerThread
+        (stream: Stream, event: Event, flags: c_uint) => sync::stream_waits::<true>;
 
     // Memory: every way to get some, and every way to give it back.
     fn cuMemAlloc_v2 = "cuMemAlloc" 3020 Legacy (out: Out<DevicePointer>, bytes: usize) => memory::alloc;

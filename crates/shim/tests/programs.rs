@@ -61,6 +61,59 @@ fn forks() {
     check("forks", &[]);
 }
 
+/// With a limit, a program is told what the library counted and not what the driver did: it says the same after every
+/// step where both agree.
+#[test]
+fn several_gpus_and_contexts_are_told_apart() {
+    for class in [0, 2] {
+        let machine = Machine::new();
+        let program = machine.compile("contexts");
+        let arguments = ["--used", "1", "--us", "100"];
+        let mut native = machine.native(&program);
+        let native =
+            run(native.args(arguments).envs([("FAKECUDA_GPUS", "2")]).env("FAKECUDA_STATE", machine.path("native")));
+        assert_eq!(native.code, Some(0), "{}", native.stderr);
+        assert!(native.stdout.ends_with("released, 0 MiB on GPU 0, 0 MiB on GPU 1\n"), "{}", native.stdout);
+        let daemon = Daemon::start(&machine.socket(), move |control| {
+            control.class.store(class, Ordering::Relaxed);
+            control.memory_limit.store(1 << 30, Ordering::Relaxed);
+            // Long kernels of the primary contexts run on a part of the SMs.
+            control.space_permille.store(500, Ordering::Relaxed);
+            control.space_always.store(1, Ordering::Relaxed);
+        });
+        let shared = run(machine.shared(&program).args(arguments).env("FAKECUDA_GPUS", "2"));
+        assert_eq!(shared.stdout, native.stdout, "class {class}: {}", shared.stderr);
+        assert_eq!(shared.code, Some(0), "class {class}: {}", shared.stderr);
+
+        let (pages, gpus, truth) = (daemon.pages(), daemon.gpus(), machine.truth());
+        assert_eq!((pages.len(), truth.len()), (2, 2), "one for each GPU");
+        for (page, uuid) in pages.iter().zip(gpus) {
+            let gpu = (0..2).find(|gpu| machine.uuid(*gpu) == uuid).unwrap();
+            let counters = truth.iter().find(|truth| truth.gpu == gpu).unwrap().counters;
+            let seen = (page.launches, page.used_bytes, page.peak_bytes, page.refused);
+            assert_eq!(seen, (counters.launches, 0, counters.peak_bytes, 0), "class {class}, GPU {gpu}");
+            assert_eq!(page.confined > 0, class != 0, "class {class}, GPU {gpu}: {page:?}");
+        }
+    }
+}
+
+#[test]
+fn threads_that_come_first_together_are_all_limited_and_counted() {
+    let machine = Machine::new();
+    let program = machine.compile("together");
+    let daemon = Daemon::start(&machine.socket(), |control| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        control.memory_limit.store(100 << 20, Ordering::Relaxed);
+    });
+    let ran = run(&mut machine.shared(&program));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    // Two that ask for the last bytes in the same moment may both be refused.
+    let got = (0..=1).find(|got| ran.stdout == format!("{got} got memory\n")).expect(&ran.stdout);
+    let (pages, truth) = (daemon.pages(), machine.truth()[0].counters);
+    assert_eq!((pages.len(), pages[0].launches, pages[0].refused), (1, 80, 8 - got));
+    assert_eq!((truth.launches, truth.peak_bytes), (80, got * (64 << 20)));
+}
+
 #[test]
 fn every_way_to_allocate_is_counted_and_given_back() {
     let pages = check("allocations", &["16", "64"]);
@@ -137,6 +190,22 @@ fn a_latency_tenant_and_a_standard_one_are_charged_what_they_use() {
         // A single run that is synced once teaches a latency tenant's clock nothing in time.
         let expected = if class == 0 { 1..=150 } else { 85..=115 };
         assert!(expected.contains(&percent), "class {class}: charged {percent}% of what was used");
+    }
+}
+
+/// What a framework does looks different from a loop of launches and syncs: it waits in copies, and uses other streams
+/// before it serves.
+#[test]
+fn requests_as_frameworks_make_them_are_seen_as_they_are() {
+    for (class, joined) in [(0, "1"), (0, "0"), (2, "1")] {
+        let pages = check_as(class, "inference", &["--count", "600", "--joined", joined]);
+        let page = &pages[0];
+        assert_eq!(page.graph_launches, 600);
+        // Without a word that the warm-up is over, it is taken to be after a while.
+        let bursts = if joined == "1" { 590..=620 } else { 400..=620 };
+        assert!(bursts.contains(&page.bursts), "class {class}: {} bursts of 600 requests", page.bursts);
+        let percent = page.charged_ns / (600 * 800_000 / 100);
+        assert!((75..=150).contains(&percent), "class {class}: charged {percent}% of what was used");
     }
 }
 

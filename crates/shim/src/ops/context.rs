@@ -26,9 +26,8 @@ pub(crate) fn release(driver: &Driver<'_>, device: Device) -> CuResult {
     if result == SUCCESS
         && let Some(gpu) = usize::try_from(device.0).ok().and_then(gpu::at)
     {
-        let holders = gpu.primary_holders.load(Ordering::Relaxed);
-        gpu.primary_holders.store(holders.saturating_sub(1), Ordering::Relaxed);
-        if holders == 1 {
+        let less = |holders: u32| holders.checked_sub(1);
+        if gpu.primary_holders.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) == Ok(1) {
             gone(gpu.primary.load(Ordering::Relaxed));
         }
     }
@@ -85,8 +84,10 @@ fn gone(context: usize) {
         }
     }
     for gpu in gpu::in_use() {
-        gpu.samples.forget();
-        gpu.space.forget();
+        gpu.samples.forget_context(context);
+        if gpu.primary.load(Ordering::Relaxed) == context {
+            gpu.space.forget_parts();
+        }
     }
     code::forget();
 }

@@ -106,7 +106,7 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
     if capture::active() && capture::covers(stream) {
         return driver.call();
     }
-    let Some(gpu) = gpu::current() else { return driver.call() };
+    let Some(gpu) = gpu::of_stream(stream) else { return driver.call() };
     let Some(window) = gpu.window() else { return driver.call() };
     let mut now = now_ns();
     let number = IDENTITIES.find(key);

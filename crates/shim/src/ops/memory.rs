@@ -18,23 +18,30 @@ const PITCH: u64 = 512;
 const ON_DEVICE: c_uint = 1;
 
 pub(crate) fn alloc(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize) -> CuResult {
-    pointer(driver, out, bytes as u64)
+    pointer(driver, gpu::current(), out, bytes as u64)
 }
 
 pub(crate) fn alloc_managed(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize, _: c_uint) -> CuResult {
-    pointer(driver, out, bytes as u64)
+    pointer(driver, gpu::current(), out, bytes as u64)
 }
 
-pub(crate) fn alloc_async(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize, _: Stream) -> CuResult {
-    pointer(driver, out, bytes as u64)
+pub(crate) fn alloc_async(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize, stream: Stream) -> CuResult {
+    pointer(driver, gpu::of_stream(stream), out, bytes as u64)
 }
 
-pub(crate) fn alloc_pool(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize, _: Other, _: Stream) -> CuResult {
-    pointer(driver, out, bytes as u64)
+/// A pool of another GPU than the stream's is taken for one of the stream's: the driver does not say whose a pool is.
+pub(crate) fn alloc_pool(
+    driver: &Driver<'_>,
+    out: Out<DevicePointer>,
+    bytes: usize,
+    _: Other,
+    stream: Stream,
+) -> CuResult {
+    pointer(driver, gpu::of_stream(stream), out, bytes as u64)
 }
 
-fn pointer(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: u64) -> CuResult {
-    allocate(driver, Kind::Pointer, bytes, || Some((out.get()?.0, bytes)))
+fn pointer(driver: &Driver<'_>, gpu: Option<&'static Gpu>, out: Out<DevicePointer>, bytes: u64) -> CuResult {
+    allocate(driver, gpu, Kind::Pointer, bytes, || Some((out.get()?.0, bytes)))
 }
 
 pub(crate) fn alloc_pitch(
@@ -47,7 +54,7 @@ pub(crate) fn alloc_pitch(
 ) -> CuResult {
     let row = (width as u64).checked_next_multiple_of(PITCH).unwrap_or(u64::MAX);
     let bytes = row.saturating_mul(height as u64);
-    allocate(driver, Kind::Pointer, bytes, || {
+    allocate(driver, gpu::current(), Kind::Pointer, bytes, || {
         let real = (pitch.get()? as u64).saturating_mul(height as u64);
         Some((out.get()?.0, real))
     })
@@ -57,7 +64,7 @@ pub(crate) fn array(driver: &Driver<'_>, out: Out<Array>, descriptor: Out<ArrayD
     let bytes = descriptor.get().map_or(0, |array| {
         texels(array.width, array.height, 1).saturating_mul(texel_bytes(array.format, array.channels))
     });
-    allocate(driver, Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
+    allocate(driver, gpu::current(), Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
 }
 
 pub(crate) fn array_3d(driver: &Driver<'_>, out: Out<Array>, descriptor: Out<Array3dDescriptor>) -> CuResult {
@@ -78,7 +85,7 @@ pub(crate) fn mipmapped(
         let all = (0..levels.clamp(1, 32)).fold(0u64, |sum, number| sum.saturating_add(level(number)));
         all.saturating_mul(texel_bytes(array.format, array.channels))
     });
-    allocate(driver, Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
+    allocate(driver, gpu::current(), Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
 }
 
 fn texels(width: usize, height: usize, depth: usize) -> u64 {
@@ -96,8 +103,14 @@ fn texel_bytes(format: c_uint, channels: c_uint) -> u64 {
 }
 
 /// Takes the bytes, lets the driver do it, and writes down under which key and how much it came to.
-fn allocate(driver: &Driver<'_>, kind: Kind, bytes: u64, made: impl FnOnce() -> Option<(u64, u64)>) -> CuResult {
-    let Some(gpu) = gpu::current() else { return driver.call() };
+fn allocate(
+    driver: &Driver<'_>,
+    gpu: Option<&'static Gpu>,
+    kind: Kind,
+    bytes: u64,
+    made: impl FnOnce() -> Option<(u64, u64)>,
+) -> CuResult {
+    let Some(gpu) = gpu else { return driver.call() };
     if !gpu.take(bytes) {
         return OUT_OF_MEMORY;
     }
@@ -227,7 +240,7 @@ pub(crate) fn unmap(driver: &Driver<'_>, pointer: DevicePointer, bytes: usize) -
 
 /// Memory of another process is charged to that process, and here to nobody; it is known, so that closing it is too.
 pub(crate) fn ipc_open(driver: &Driver<'_>, out: Out<DevicePointer>, _: IpcHandle, _: c_uint) -> CuResult {
-    pointer(driver, out, 0)
+    pointer(driver, gpu::current(), out, 0)
 }
 
 pub(crate) fn ipc_close(driver: &Driver<'_>, pointer: DevicePointer) -> CuResult {

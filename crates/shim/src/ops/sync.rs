@@ -1,17 +1,18 @@
 //! Syncs: the program waits for the GPU, or asks whether it is done, and so we learn when it was.
 //!
 //! A sync is the end of a burst when it covers everything that was launched: a whole context, the only stream in use, or
-//! an event behind the last launch.
+//! an event behind the last launch. A copy to memory that is not pinned is a sync as well, whatever it is called: it
+//! returns when it is done.
 
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::clock::WHOLE;
+use crate::clock::{WAITED_NS, WHOLE};
 use crate::gpu::{self, Gpu, IDENTITIES};
 use crate::ops::capture;
 use crate::ops::launch::real_stream;
 use crate::types::{Context, CuResult, DevicePointer, Event, Opaque, SUCCESS, Stream};
-use crate::{notes, sample};
+use crate::{notes, real, sample};
 use shm::{Class, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -47,7 +48,7 @@ pub(crate) fn record<const PER_THREAD: bool>(driver: &Driver<'_>, event: Event, 
     let captured = capture::active() && capture::covers(stream);
     if result == SUCCESS
         && !captured
-        && let Some(gpu) = gpu::current()
+        && let Some(gpu) = gpu::of_stream(stream)
     {
         let place = recorded(event);
         place.sequence.store(gpu.clock.sequence(), Relaxed);
@@ -69,30 +70,76 @@ pub(crate) fn record_flags<const PER_THREAD: bool>(
 
 pub(crate) fn stream<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
     let stream = real_stream::<PER_THREAD>(stream);
-    wait(driver, gpu::current, |gpu| gpu.clock.only(stream.0 as u64))
+    let of_stream = || gpu::of_stream(stream);
+    let result = wait(driver, of_stream, |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()), |_| true);
+    stream_done(result, stream)
+}
+
+/// What is known when a stream turned out to have nothing left to do.
+fn stream_done(result: CuResult, stream: Stream) -> CuResult {
+    if result == SUCCESS
+        && let Some(gpu) = gpu::of_stream(stream)
+    {
+        gpu.clock.stream_done(stream.0 as u64, u64::MAX);
+    }
+    result
 }
 
 pub(crate) fn stream_query<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
     let stream = real_stream::<PER_THREAD>(stream);
-    look(driver, gpu::current, |gpu| gpu.clock.only(stream.0 as u64))
+    let result = look(driver, || gpu::of_stream(stream), |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()));
+    stream_done(result, stream)
+}
+
+/// A stream waits for an event: whoever waits for that stream waits for what the event is behind.
+pub(crate) fn stream_waits<const PER_THREAD: bool>(
+    driver: &Driver<'_>,
+    stream: Stream,
+    event: Event,
+    _: c_uint,
+) -> CuResult {
+    let result = driver.call();
+    let stream = real_stream::<PER_THREAD>(stream);
+    if result == SUCCESS
+        && !(capture::active() && capture::covers(stream))
+        && let Some(gpu) = of_event(event)
+        // Whoever waits for a stream of another GPU waits for this one, too, but that is seen there.
+        && gpu::of_stream(stream).is_some_and(|own| own.index == gpu.index)
+    {
+        let place = recorded(event);
+        gpu.clock.join(stream.0 as u64, place.stream.load(Relaxed), place.sequence.load(Relaxed));
+    }
+    result
 }
 
 pub(crate) fn event(driver: &Driver<'_>, event: Event) -> CuResult {
-    wait(driver, || of_event(event), |gpu| behind_all(gpu, event))
+    let result = wait(driver, || of_event(event), |gpu| behind_all(gpu, event), |_| true);
+    event_done(result, event)
+}
+
+fn event_done(result: CuResult, event: Event) -> CuResult {
+    if result == SUCCESS
+        && let Some(gpu) = of_event(event)
+    {
+        let place = recorded(event);
+        gpu.clock.stream_done(place.stream.load(Relaxed), place.sequence.load(Relaxed));
+    }
+    result
 }
 
 pub(crate) fn event_query(driver: &Driver<'_>, event: Event) -> CuResult {
-    look(driver, || of_event(event), |gpu| behind_all(gpu, event))
+    let result = look(driver, || of_event(event), |gpu| behind_all(gpu, event));
+    event_done(result, event)
 }
 
 pub(crate) fn context(driver: &Driver<'_>) -> CuResult {
-    wait(driver, gpu::current, |_| true)
+    wait(driver, gpu::current, |_| true, |_| true)
 }
 
 /// Another context than the current one may be meant; which GPU that is on is not known where there are several.
 pub(crate) fn context_2(driver: &Driver<'_>, _: Context) -> CuResult {
     let only = || gpu::current().filter(|_| gpu::in_use().count() == 1);
-    wait(driver, only, |_| true)
+    wait(driver, only, |_| true, |_| true)
 }
 
 pub(crate) fn copy(driver: &Driver<'_>, _: DevicePointer, _: DevicePointer, _: usize) -> CuResult {
@@ -107,7 +154,40 @@ pub(crate) fn copy_in(driver: &Driver<'_>, _: DevicePointer, _: Opaque, _: usize
 
 /// What is copied out was computed, by everything that was launched to the default stream, at least.
 pub(crate) fn copy_out(driver: &Driver<'_>, _: Opaque, _: DevicePointer, _: usize) -> CuResult {
-    wait(driver, gpu::current, |gpu| (0..3).any(|stream| gpu.clock.only(stream)))
+    let all = |gpu: &Gpu| [0, 2].iter().any(|stream| gpu.clock.is_covered_by(*stream, now_ns()));
+    wait(driver, gpu::current, all, |_| true)
+}
+
+pub(crate) fn copy_async<const PER_THREAD: bool>(
+    driver: &Driver<'_>,
+    _: DevicePointer,
+    _: DevicePointer,
+    _: usize,
+    stream: Stream,
+) -> CuResult {
+    copy_on(driver, real_stream::<PER_THREAD>(stream))
+}
+
+pub(crate) fn copy_out_async<const PER_THREAD: bool>(
+    driver: &Driver<'_>,
+    _: Opaque,
+    _: DevicePointer,
+    _: usize,
+    stream: Stream,
+) -> CuResult {
+    copy_on(driver, real_stream::<PER_THREAD>(stream))
+}
+
+/// To memory that is not pinned, a copy waits for what came before it in its stream; others return at once. Which it was
+/// is asked when it took a while.
+fn copy_on(driver: &Driver<'_>, stream: Stream) -> CuResult {
+    if capture::active() && capture::covers(stream) {
+        return driver.call();
+    }
+    let waited = |took_ns: u64| {
+        took_ns > WAITED_NS && capture::ask().is_some_and(|_asking| real::cuStreamQuery(stream) == SUCCESS)
+    };
+    wait(driver, || gpu::of_stream(stream), |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()), waited)
 }
 
 fn of_event(event: Event) -> Option<&'static Gpu> {
@@ -117,11 +197,17 @@ fn of_event(event: Event) -> Option<&'static Gpu> {
 
 fn behind_all(gpu: &Gpu, event: Event) -> bool {
     let place = recorded(event);
-    place.sequence.load(Relaxed) == gpu.clock.sequence() && gpu.clock.only(place.stream.load(Relaxed))
+    place.sequence.load(Relaxed) == gpu.clock.sequence()
+        && gpu.clock.is_covered_by(place.stream.load(Relaxed), now_ns())
 }
 
-/// The program waits.
-fn wait(driver: &Driver<'_>, which: impl FnOnce() -> Option<&'static Gpu>, all: impl FnOnce(&Gpu) -> bool) -> CuResult {
+/// The program waits: for all that was launched or a part of it, if it did wait, which is told by how long it took.
+fn wait(
+    driver: &Driver<'_>,
+    which: impl FnOnce() -> Option<&'static Gpu>,
+    all: impl FnOnce(&Gpu) -> bool,
+    waited: impl FnOnce(u64) -> bool,
+) -> CuResult {
     let Some(gpu) = which() else { return driver.call() };
     let began = now_ns();
     let sequence = gpu.clock.sequence();
@@ -136,6 +222,7 @@ fn wait(driver: &Driver<'_>, which: impl FnOnce() -> Option<&'static Gpu>, all: 
     }
     if let Some(window) = gpu.window()
         && result == SUCCESS
+        && waited(now_ns() - began)
     {
         window.own().syncs.fetch_add(1, Relaxed);
         // What another thread launched meanwhile is not done.

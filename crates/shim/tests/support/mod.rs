@@ -79,6 +79,12 @@ impl Machine {
     pub(crate) fn truth(&self) -> Vec<fakecuda::truth::Truth> {
         fakecuda::truth::read(&self.path("state"), fakecuda::state::machine_from_environment()).unwrap()
     }
+
+    /// What a GPU is known by.
+    pub(crate) fn uuid(&self, gpu: usize) -> [u8; 16] {
+        let machine = fakecuda::state::machine_from_environment();
+        fakecuda::state::State::open(&self.path("state"), machine).unwrap().gpu(gpu).unwrap().uuid()
+    }
 }
 
 pub(crate) fn run(command: &mut Command) -> Ran {
@@ -115,6 +121,8 @@ struct Slots {
     generation: u64,
     hellos: Vec<String>,
     attaches: Vec<(u64, u64)>,
+    /// The GPU of each slot that was taken.
+    gpus: Vec<[u8; 16]>,
     live: Vec<(Connection, usize)>,
     rule: Rule,
 }
@@ -132,6 +140,7 @@ impl Daemon {
             generation: now_ns(),
             hellos: vec![],
             attaches: vec![],
+            gpus: vec![],
             live: vec![],
             rule: Box::new(rule),
         };
@@ -164,6 +173,11 @@ impl Daemon {
     pub(crate) fn pages(&self) -> Vec<Tenant> {
         let slots = self.slots.lock().unwrap();
         slots.pages[..slots.taken].iter().filter_map(|(page, _)| page.read()).collect()
+    }
+
+    /// The GPU that each of these pages is of.
+    pub(crate) fn gpus(&self) -> Vec<[u8; 16]> {
+        self.slots.lock().unwrap().gpus.clone()
     }
 
     pub(crate) fn control(&self, slot: usize, change: impl Fn(&ControlPage)) {
@@ -208,8 +222,9 @@ impl Slots {
                 Ok(Message::Hello { tenant, .. }) => {
                     self.hellos.push(tenant.map_or("nobody".to_owned(), |name| name.as_str().to_owned()));
                 }
-                Ok(Message::Attach { used_bytes, charged_ns, .. }) => {
+                Ok(Message::Attach { gpu, used_bytes, charged_ns }) => {
                     self.attaches.push((used_bytes, charged_ns));
+                    self.gpus.push(gpu);
                     self.attach(&connection);
                     let slot = self.taken - 1;
                     self.live.push((connection, slot));
