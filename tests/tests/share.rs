@@ -342,7 +342,9 @@ fn what_was_learned_of_a_program_is_kept_for_its_next_run() {
     let learned = || {
         let files = std::fs::read_dir(machine.socket().with_extension("learned")).into_iter().flatten();
         let read = |path: &std::path::Path| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-        files.map(|file| read(&file.unwrap().path())).collect::<Vec<serde_json::Value>>()
+        let all = files.map(|file| read(&file.unwrap().path()));
+        // There is another for what was asked to be run, which may start many programs.
+        all.filter(|file: &serde_json::Value| file["program"]["executable"] != "").collect::<Vec<_>>()
     };
     let run = |us: &str| {
         let ran = machine.run(&["--name", "train"], "closedloop", &["--seconds", "0.5", "--us", us, "--every", "4"]);
@@ -357,6 +359,35 @@ fn what_was_learned_of_a_program_is_kept_for_its_next_run() {
     assert!(!first[0]["program"].to_string().contains("--every"), "what people say on command lines is not kept");
     assert_eq!(run("2000").len(), 1, "the same program");
     assert_eq!(run("3000").len(), 2, "another command line");
+}
+
+/// A program that waits for the GPU fills it, and takes turns from its second run on; one that leaves room on it is
+/// beside others. Best-effort programs follow.
+#[test]
+fn what_a_program_is_like_decides_how_it_shares() {
+    let mut machine = Machine::bare();
+    machine.install_mps();
+    machine.start_daemon();
+    let way = |class: &str, pause: &str| {
+        let words = ["--seconds", "60", "--us", "100", "--every", "20", "--pause", pause];
+        let _running = machine.start(&["--class", class, "--name", "seen"], "closedloop", &words);
+        let working =
+            |machine: &Machine| machine.tenant("seen").filter(|tenant| tenant["launches"].as_u64() > Some(400));
+        let tenant = machine.wait("a program", working);
+        tenant["share"]["way"].as_str().unwrap().to_owned()
+    };
+    let gone = || machine.wait("it to be gone", |machine| machine.tenant("seen").is_none().then_some(()));
+    for expected in ["space", "time", "time"] {
+        assert_eq!(way("latency", "0"), expected);
+        gone();
+    }
+    assert_eq!(way("latency", "1"), "space", "another command line is another program");
+    gone();
+
+    let words = ["--seconds", "60", "--us", "100", "--every", "20", "--pause", "0"];
+    let _fills = machine.start(&["--class", "latency", "--name", "fills"], "closedloop", &words);
+    machine.wait("a program", |machine| machine.tenant("fills"));
+    assert_eq!(way("best-effort", "2"), "time", "where the latency program is");
 }
 
 #[test]

@@ -103,7 +103,13 @@ fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Opt
         tracing::warn!(model = spec.name, "runs without its share: no GPU is shared here, or libweft.so is missing");
         return Ok(None);
     };
-    let register = Register { name: spec.name.clone(), rename: true, process: false, share: share.clone().into() };
+    let register = Register {
+        name: spec.name.clone(),
+        rename: true,
+        process: false,
+        share: share.clone().into(),
+        command: Some(shm::stable_hash(spec.name.as_bytes())),
+    };
     let tenant = match client.ask(&Question::Register(register))? {
         Answer::Registered(tenant) => tenant,
         Answer::Error(error) => bail!("share a GPU: {error}"),

@@ -18,6 +18,7 @@ mod depth;
 mod adjust;
 mod tgs;
 mod manner;
+mod way;
 mod slow;
 
 pub use division::{Claim, divide};
@@ -25,6 +26,7 @@ pub use launch::{Control, DAEMON_SILENT, LOOK_AGAIN, Neighbour, Own, Verdict, ma
 pub use manner::{Filling, Manner};
 pub use slow::{Sharing, TICK};
 pub use view::{Action, Class, Gate, GpuView, TenantView};
+pub use way::suits_space;
 pub use window::WINDOW;
 
 /// All of a GPU.

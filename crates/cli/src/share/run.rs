@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use node::sharing::{Answer, Client, Question, Register, Registered, environment};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -66,6 +67,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         name: arguments.name.unwrap_or(own_name),
         process: true,
         share: asked,
+        command: Some(command_hash(&arguments.program)),
     };
     let (client, registered) = enter(register)?;
 
@@ -75,6 +77,12 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let _connection = client.survive_exec()?;
     let error = command.exec();
     Err(Exit { code: 126, text: format!("run {}: {error}", file.display()) }.into())
+}
+
+/// What is run, as the daemon knows it again.
+fn command_hash(words: &[OsString]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.as_bytes().iter().copied().chain([0])).collect();
+    shm::stable_hash(&bytes)
 }
 
 /// Registers the tenant with the daemon that is there, or with a new one.

@@ -18,6 +18,8 @@ const CHARGE_MOST_NS: u64 = 10_000_000_000;
 /// How often totals are remembered, and how many times, to tell rates over the last second.
 const MARK_EVERY_NS: u64 = 100_000_000;
 const MARKS: usize = 11;
+/// A burst that its process does not wait for is over so long after its own clock says that it is.
+const STALLED_NS: u64 = 200_000_000;
 /// A process that did nothing for so long does not get a part of its tenant's allowance.
 const ACTIVE_NS: u64 = 100_000_000;
 
@@ -170,7 +172,8 @@ impl Account {
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
         // Beside others it is done later than its own clock says, which a burst that goes on shows.
         let length = to_ns - from_ns;
-        let going_on = page.burst_since_ns != 0 && page.burst_since_ns <= to_ns;
+        let goes_on = page.syncing_since_ns != 0 || page.busy_until_ns.saturating_add(STALLED_NS) > from_ns;
+        let going_on = page.burst_since_ns != 0 && page.burst_since_ns <= to_ns && goes_on;
         let going_on = if going_on { to_ns - page.burst_since_ns.max(from_ns) } else { 0 };
         let bursting = burst_ns.saturating_add(going_on).min(length);
         let busy = page.busy_until_ns.min(to_ns).saturating_sub(from_ns).max(charged.min(length)).max(bursting);

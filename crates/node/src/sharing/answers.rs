@@ -67,11 +67,12 @@ impl Running {
         }
         let uuid = gpu.map(|gpu| gpu.uuid.to_string());
         // A number may mean another GPU tomorrow.
-        let space = self.space(&share, peer.uid)?;
+        let space = self.space(&share, peer.uid, register.command)?;
         let way = if space.is_some() { Way::Space } else { Way::Time };
         let share = Share { gpu: uuid.clone(), way, ..share };
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
-        let number = self.ledger.add(Tenant { leader, ..Tenant::new(name.clone(), peer.uid, share) })?;
+        let tenant = Tenant { leader, command: register.command, ..Tenant::new(name.clone(), peer.uid, share) };
+        let number = self.ledger.add(tenant)?;
         if let Some(tenant) = self.ledger.get_mut(number) {
             tenant.registered.insert(token);
         }
@@ -85,11 +86,9 @@ impl Running {
 
     /// Whether a program shares in space, and where; an error where it must and cannot.
     ///
-    /// Latency and best-effort programs do where they can: side by side, with best-effort work confined to a part of the
-    /// SMs, both lose least. Standard ones have shares of time. The server serves one user at a time.
-    fn space(&self, share: &Share, user: u32) -> Result<Option<Space>, String> {
-        let suits = share.class != Class::Standard;
-        if share.way == Way::Time || share.way == Way::Auto && !suits {
+    /// Where it is not said, the policy decides, by what is known of the program. The server serves one user at a time.
+    fn space(&self, share: &Share, user: u32, command: Option<u64>) -> Result<Option<Space>, String> {
+        if share.way == Way::Time || share.way == Way::Auto && !self.suits_space(share.class, user, command) {
             return Ok(None);
         }
         let others = self.ledger.iter().filter(|(_, tenant)| tenant.share.way == Way::Space);
@@ -108,6 +107,17 @@ impl Running {
             Err(problem) if share.way == Way::Space => Err(format!("it cannot share in space: {problem}")),
             Err(_) => Ok(None),
         }
+    }
+
+    fn suits_space(&self, class: Class, user: u32, command: Option<u64>) -> bool {
+        let same = |tenant: &Tenant| tenant.user == user && tenant.command.is_some() && tenant.command == command;
+        let running: Vec<u32> =
+            self.ledger.iter().filter(|(_, tenant)| same(tenant)).map(|(number, _)| number).collect();
+        let wait = command
+            .and_then(|command| self.boards.iter().find_map(|board| board.wait_permille(command, user, &running)));
+        let latency = self.ledger.iter().filter(|(_, tenant)| tenant.share.class == Class::Latency);
+        let last_in_space = latency.last().map(|(_, tenant)| tenant.share.way == Way::Space);
+        policy::sharing::suits_space(class, wait, last_in_space)
     }
 
     fn set_rule(&mut self, token: Token, rule: &str) -> Result<String, String> {

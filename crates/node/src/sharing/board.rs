@@ -43,6 +43,8 @@ pub(super) struct Attaching {
     pub(super) token: Token,
     pub(super) process: Watched,
     pub(super) user: u32,
+    /// A hash of what its tenant runs.
+    pub(super) command: Option<u64>,
     /// What it was charged before, where it was attached before.
     pub(super) charged_ns: u64,
 }
@@ -96,16 +98,17 @@ impl Board {
         // One that nobody had is better than one whose last process must be looked at.
         let found = self.order.iter().find(|slot| self.slots[**slot].is_new()).or_else(|| self.order.iter().find(free));
         let index = *found.ok_or_else(|| format!("{SLOTS} processes use GPU {} already", self.gpu.index))?;
-        let Attaching { tenant, token, process, user, charged_ns } = attaching;
+        let Attaching { tenant, token, process, user, command, charged_ns } = attaching;
         let notes = Notes::new().map_err(|error| format!("no memory for pages could be had: {error}"))?;
         let program = self.learned.program(process.pid, user, &self.gpu.name);
+        let command = command.map(|command| self.learned.command(command, user, &self.gpu.name));
         if let Some(program) = &program {
             let known = self.learned.read(program);
             known.notes().for_each(|note| notes.page.put(note));
             self.accounts.entry(tenant).or_insert_with(Account::new).recall(known.wait_permille);
         }
         let seen = Seen { charged_ns, active_ns: now_ns, ..Seen::default() };
-        let occupant = Occupant { tenant, token, process, program, notes, seen };
+        let occupant = Occupant { tenant, token, process, program, command, notes, seen };
         let generation = self.slots[index].occupy(occupant, now_ns);
         Ok(Place { slot: index as u32, generation })
     }
@@ -133,6 +136,9 @@ impl Board {
         let wait = self.accounts.get(&occupant.tenant).and_then(Account::wait_permille);
         if let Some(program) = &occupant.program {
             self.learned.write(program, Knowledge::new(wait, occupant.notes.page.read()));
+        }
+        if let Some(command) = &occupant.command {
+            self.learned.write(command, Knowledge::new(wait, Vec::new()));
         }
     }
 
@@ -293,12 +299,18 @@ impl Board {
         let Some((beside, ratio)) = self.sharing.worst().filter(|_| best_effort) else { return String::new() };
         let name = ledger.get(beside.0).map_or("a latency program", |tenant| &tenant.name);
         let what = match (account.held, account.space, account.slice) {
-            (true, ..) => "held to see it alone".to_owned(),
+            (true, ..) => "held".to_owned(),
             (_, space, _) if space < WHOLE => format!("on {}% of the SMs", space / 10),
             (.., Some(slice)) => format!("in slices of {slice}"),
             _ => "through the gate".to_owned(),
         };
         format!("{what}: {name} takes {}.{:02} of what it may", ratio / 1_000, ratio % 1_000 / 10)
+    }
+
+    /// How long bursts of such a command wait for the GPU alone: of one that runs here, or of earlier ones.
+    pub(super) fn wait_permille(&self, command: u64, user: u32, running: &[u32]) -> Option<u64> {
+        let here = running.iter().filter_map(|tenant| self.accounts.get(tenant)?.wait_permille()).next();
+        here.or_else(|| self.learned.read(&self.learned.command(command, user, &self.gpu.name)).wait_permille)
     }
 
     /// Whether a tenant has a process here.

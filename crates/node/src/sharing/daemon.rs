@@ -366,6 +366,7 @@ impl Running {
         let visitor = self.visitors.get(&token).ok_or("nobody is there")?;
         let tenant = visitor.tenant.ok_or("hello comes first")?;
         let user = visitor.peer.uid;
+        let command = self.ledger.get(tenant).and_then(|tenant| tenant.command);
         let process = Watched::new(visitor.peer.pid).ok_or("the process is gone")?;
         let index = self.boards.iter().position(|board| board.gpu.uuid.0 == gpu);
         let index = index.ok_or_else(|| match &self.config.gpus.problem {
@@ -374,7 +375,7 @@ impl Running {
         })?;
         let now = now_ns();
         let board = &mut self.boards[index];
-        let place = board.attach(Attaching { tenant, token, process, user, charged_ns }, now)?;
+        let place = board.attach(Attaching { tenant, token, process, user, command, charged_ns }, now)?;
         // Its share and its siblings are on its page, and it on theirs, before it is told that it may begin.
         board.tick(now, &self.ledger);
         let attached =

@@ -95,6 +95,12 @@ impl Learned {
         })
     }
 
+    /// What somebody asked to run: not a program, but it may be known as one.
+    pub(super) fn command(&self, command: u64, user: u32, gpu: &str) -> Program {
+        let (executable, changed) = (String::new(), (0, 0));
+        Program { user, executable, changed, command, gpu: gpu.to_owned(), driver: self.driver.clone() }
+    }
+
     /// What is known of a program.
     pub(super) fn read(&self, program: &Program) -> Knowledge {
         let read = || -> Result<Written> {

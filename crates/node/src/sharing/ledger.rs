@@ -21,6 +21,8 @@ pub(super) struct Tenant {
     pub(super) name: String,
     pub(super) user: u32,
     pub(super) share: Share,
+    /// A hash of what is run, where that was said.
+    pub(super) command: Option<u64>,
     /// Connections that registered it.
     pub(super) registered: BTreeSet<Token>,
     /// Connections of its processes.
@@ -37,6 +39,7 @@ impl Tenant {
             name,
             user,
             share,
+            command: None,
             registered: BTreeSet::new(),
             processes: BTreeSet::new(),
             leader: None,

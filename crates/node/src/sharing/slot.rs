@@ -34,6 +34,8 @@ pub(super) struct Occupant {
     pub(super) token: Token,
     pub(super) process: Watched,
     pub(super) program: Option<Program>,
+    /// What its tenant runs, which may be another that starts this one.
+    pub(super) command: Option<Program>,
     pub(super) notes: Notes,
     pub(super) seen: Seen,
 }

@@ -32,6 +32,8 @@ struct WrittenTenant {
     name: String,
     user: u32,
     share: Share,
+    #[serde(default)]
+    command: Option<u64>,
     /// The process that it lives as long as, and when that started.
     process: Option<(u32, u64)>,
 }
@@ -48,6 +50,7 @@ impl Store {
             name: tenant.name.clone(),
             user: tenant.user,
             share: tenant.share.clone(),
+            command: tenant.command,
             process: tenant.leader.as_ref().map(|leader| (leader.pid, leader.started)),
         });
         let written = Written { boot: self.boot.clone(), tenants: tenants.collect() };
@@ -71,11 +74,11 @@ impl Store {
         if written.boot != self.boot {
             return ledger;
         }
-        for WrittenTenant { name, user, share, process } in written.tenants {
+        for WrittenTenant { name, user, share, command, process } in written.tenants {
             let leader = process.and_then(|(pid, started)| Watched::again(pid, started));
             let kept_until_ns = now_ns + KEPT_NS;
             // Names in it are unless somebody edited it, and then the first one counts.
-            let _ = ledger.add(Tenant { leader, kept_until_ns, ..Tenant::new(name, user, share) });
+            let _ = ledger.add(Tenant { command, leader, kept_until_ns, ..Tenant::new(name, user, share) });
         }
         ledger
     }
@@ -93,11 +96,12 @@ mod tests {
         let mut ledger = Ledger::default();
         let share: Share = serde_json::from_str(r#"{"class": "latency", "limit": "40%", "memory": "1GiB"}"#).unwrap();
         let number = ledger.add(Tenant::new("train".into(), 7, share.clone())).unwrap();
-        ledger.get_mut(number).unwrap().leader = Watched::new(std::process::id());
+        let tenant = ledger.get_mut(number).unwrap();
+        (tenant.leader, tenant.command) = (Watched::new(std::process::id()), Some(3));
         store.write(&ledger).unwrap();
         let mut again = store.read(1);
         let tenant = again.get(again.named("train").unwrap()).unwrap();
-        assert_eq!((tenant.user, &tenant.share), (7, &share));
+        assert_eq!((tenant.user, &tenant.share, tenant.command), (7, &share, Some(3)));
         assert!(tenant.leader.is_some());
         assert!(again.sweep(1 + KEPT_NS).is_empty(), "this process lives");
     }

@@ -32,6 +32,9 @@ pub struct Register {
     /// What it may have.
     #[serde(default)]
     pub share: ShareAsked,
+    /// A hash of what is run: what earlier runs of it were like says where the next one is best off.
+    #[serde(default)]
+    pub command: Option<u64>,
 }
 
 /// What is to be different.

@@ -4,13 +4,14 @@
 //! size, or with the tenant's own objective. What may disturb is a rung of a ladder: the part of the SMs where tenants
 //! share in space, the length of a best-effort slice where they share in time.
 //!
-//! 1. Down fast: a few bad bursts are enough, and very bad ones take more than one rung.
+//! 1. Down fast: a few bad bursts are enough, and very bad ones take more than one rung. On the lowest, best-effort work
+//!    waits altogether: what it waits for is the promise that was made to others.
 //! 2. Up slowly: only after [`CALM`] of good bursts, and a rung that turned out bad is not tried again before a time that
 //!    doubles whenever it does, so that it settles instead of swinging.
 //! 3. Nothing is learned from bursts of which is not known how long they take alone. Where that stays unknown while
-//!    best-effort work runs, that work is held to find out: until everybody was seen, or for [`HOLD_FIRST`], and twice
-//!    as long the next time where that did not do. At [`HOLD_MOST`] it is tried later and later, and where it does help
-//!    every minute, because programs change.
+//!    best-effort work runs, that work is held to find out: until everybody was seen, and for no longer than two bursts
+//!    take, which somebody waits for. Where that did not do it is tried again, later and later, and where it did every
+//!    minute, because programs change.
 //! 4. A latency tenant that did nothing for [`IDLE`] is given up for the moment: everything is best-effort's until it
 //!    comes back.
 
@@ -28,14 +29,18 @@ const IDLE: Span = Span::from_secs(1);
 /// How busy a tenant is, is seen over this long; and what leaves time to others, in millionths.
 const BUSY_OVER: Span = Span::from_millis(500);
 const LEAVE_TIME: u64 = 800_000;
-/// How long best-effort work is held to see a latency tenant alone, at first and at most: somebody waits for it.
-const HOLD_FIRST: Span = Span::from_millis(15);
-const HOLD_MOST: Span = Span::from_millis(30);
+/// How long best-effort work is held to see a latency tenant alone, at least and at most: as long as so many bursts of
+/// its take.
+const HOLD_LEAST: Span = Span::from_millis(6);
+const HOLD_MOST: Span = Span::from_millis(60);
+const HOLD_BURSTS: u64 = 2;
 /// So many bursts of everybody in a hold are enough.
 const SEEN: u64 = 3;
-/// How soon it is held longer, and how seldom as long as it may be.
-const HOLD_LONGER: Span = Span::from_millis(500);
-const MEASURE_AGAIN: Span = Span::from_secs(5);
+/// How soon it is held again where it did not do, at first.
+const MEASURE_AGAIN: Span = Span::from_millis(100);
+/// And when somebody came to others: where those were not seen alone, it may not be either.
+const MEASURE_NEWCOMER: Span = Span::from_secs(2);
+/// And where it did.
 const MEASURE_ANEW: Span = Span::from_secs(60);
 /// Bursts that tell something about a rung.
 const BURSTS: u32 = 12;
@@ -48,8 +53,9 @@ const TAIL: u64 = 1_200;
 const TAIL_BAD: u64 = 40;
 /// What tells something about a tail.
 const TAIL_BURSTS: u64 = 3;
-/// So bad that a single rung will not do.
+/// So bad that a single rung will not do, nor two.
 const VERY_BAD: u64 = 1_400;
+const WORST: u64 = 2_000;
 /// What of an objective is taken for all of it: tails are longer than averages.
 const OF_OBJECTIVE: u64 = 800;
 /// A single burst says no more than this; something stopped the program.
@@ -98,7 +104,11 @@ impl Ladder {
         let (mean, tail) = (self.ratios / bursts, self.tail * 1_000 / bursts);
         if mean > BAD || tail > TAIL_BAD && self.tail >= TAIL_BURSTS {
             self.bar(now);
-            let down = if mean > VERY_BAD { 2 } else { 1 };
+            let down = match mean {
+                WORST.. => 4,
+                VERY_BAD.. => 2,
+                _ => 1,
+            };
             self.to(now, self.rung.saturating_sub(down));
         } else if mean < GOOD && tail <= TAIL_BAD / 2 && self.since + CALM <= now {
             let next = self.rung + 1;
@@ -135,6 +145,8 @@ struct Watched {
     wanted: Span,
     /// When it last had work.
     active: Time,
+    /// How long its last burst took.
+    burst: Span,
     /// Bursts since it was last seen alone.
     unknown: u32,
     /// Bursts in the present hold of which is known what they take alone.
@@ -148,7 +160,7 @@ struct Watched {
 impl Watched {
     fn new(now: Time, tenant: &TenantView) -> Watched {
         let (bursts, wanted) = (tenant.bursts, tenant.wanted);
-        Watched { bursts, wanted, active: now, unknown: 0, seen: 0, ratio: 0, busy: 0 }
+        Watched { bursts, wanted, active: now, burst: tenant.burst, unknown: 0, seen: 0, ratio: 0, busy: 0 }
     }
 
     fn is_active(&self, now: Time) -> bool {
@@ -162,10 +174,9 @@ pub(super) struct Adjustment {
     pub(super) space: Ladder,
     pub(super) slice: Ladder,
     watched: BTreeMap<TenantId, Watched>,
+    /// Best-effort work is held until then.
     measuring: Option<Time>,
     measured: Time,
-    /// How long best-effort work is held the next time.
-    hold: Span,
     /// When to try again to see somebody alone who was not: others may never leave it alone.
     again: Span,
     looked: Time,
@@ -190,8 +201,7 @@ impl Adjustment {
             watched: BTreeMap::new(),
             measuring: None,
             measured: Time::ZERO,
-            hold: HOLD_FIRST,
-            again: HOLD_LONGER,
+            again: MEASURE_AGAIN,
             looked: Time::ZERO,
         }
     }
@@ -204,9 +214,13 @@ impl Adjustment {
         beside: bool,
     ) -> Need {
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
+        let is_first = self.watched.is_empty();
         let mut worst = None;
         for tenant in latency {
-            let watched = self.watched.entry(tenant.id).or_insert(Watched::new(now, tenant));
+            let watched = self.watched.entry(tenant.id).or_insert_with(|| {
+                self.again = self.again.min(if is_first { MEASURE_AGAIN } else { MEASURE_NEWCOMER });
+                Watched::new(now, tenant)
+            });
             if tenant.wanted > watched.wanted {
                 watched.active = now;
             }
@@ -222,12 +236,11 @@ impl Adjustment {
                 continue;
             }
             let bursts = tenant.bursts.saturating_sub(watched.bursts);
-            watched.bursts = tenant.bursts;
+            (watched.bursts, watched.burst) = (tenant.bursts, tenant.burst);
             match ratio(tenant) {
                 Some(ratio) => {
                     watched.unknown = 0;
                     watched.seen = watched.seen.saturating_add(bursts);
-                    self.again = self.again.min(MEASURE_AGAIN);
                     watched.ratio = if watched.ratio == 0 { ratio } else { (watched.ratio * 7 + ratio) / 8 };
                     worst = worst.max(Some(ratio));
                 }
@@ -249,18 +262,13 @@ impl Adjustment {
 
     /// Whether best-effort work is held to see somebody alone.
     fn measure(&mut self, now: Time) -> bool {
-        if let Some(since) = self.measuring {
-            let active = self.watched.values().filter(|watched| watched.is_active(now));
-            if now < since + self.hold && !active.clone().all(|watched| watched.seen >= SEEN) {
+        if let Some(until) = self.measuring {
+            let mut active = self.watched.values().filter(|watched| watched.is_active(now));
+            if now < until && !active.all(|watched| watched.seen >= SEEN) {
                 return true;
             }
-            if self.watched.values().any(|watched| watched.unknown > 0) {
-                self.again = match self.hold < HOLD_MOST {
-                    true => HOLD_LONGER,
-                    false => self.again.scale(2, 1).max(MEASURE_AGAIN).min(AGAIN_MOST),
-                };
-                self.hold = self.hold.scale(2, 1).min(HOLD_MOST);
-            }
+            let unknown = self.watched.values().any(|watched| watched.unknown > 0);
+            self.again = if unknown { self.again.scale(5, 4).min(AGAIN_MOST) } else { MEASURE_AGAIN };
             (self.measuring, self.measured) = (None, now);
             for watched in self.watched.values_mut() {
                 watched.unknown = 0;
@@ -270,7 +278,9 @@ impl Adjustment {
         let unknown = self.watched.values().any(|watched| watched.unknown > BURSTS);
         let due = if unknown { self.measured + self.again } else { self.measured + MEASURE_ANEW };
         if now >= due || unknown && self.measured == Time::ZERO {
-            self.measuring = Some(now);
+            let all = self.watched.values().filter(|watched| watched.unknown > 0 || !unknown);
+            let longest = all.map(|watched| watched.burst).max().unwrap_or(Span::ZERO);
+            self.measuring = Some(now + longest.scale(HOLD_BURSTS, 1).max(HOLD_LEAST).min(HOLD_MOST));
             for watched in self.watched.values_mut() {
                 watched.seen = 0;
             }

@@ -34,11 +34,15 @@ const SLICE: Span = Span::from_micros(400);
 /// Best-effort work that may be outstanding where it shares in space: enough that the GPU is never out of work, little
 /// enough that a change is felt soon.
 const SPACE_DEPTH: Span = Span::from_millis(4);
-/// The part of the SMs for best-effort work, by rung, in thousandths.
-const SPACE: [u32; 6] = [250, 375, 500, 625, 750, 875];
-const SPACE_START: usize = 4;
-/// Best-effort slices, by rung.
-const SLICES: [Span; 6] = [
+/// The same while no latency tenant needs the GPU: whoever comes back meets it once.
+const IDLE_DEPTH: Span = Span::from_millis(12);
+/// The part of the SMs for best-effort work, by rung, in thousandths; see [`NOTHING`] and [`GAPS`].
+const SPACE: [u32; 8] = [250, 250, 250, 375, 500, 625, 750, 875];
+const SPACE_START: usize = 6;
+/// Best-effort slices, by rung; see [`NOTHING`] and [`GAPS`].
+const SLICES: [Span; 8] = [
+    Span::from_micros(150),
+    Span::from_micros(150),
     Span::from_micros(150),
     Span::from_micros(250),
     Span::from_micros(400),
@@ -46,7 +50,17 @@ const SLICES: [Span; 6] = [
     Span::from_micros(1_200),
     Span::from_micros(2_000),
 ];
-const SLICE_START: usize = 2;
+const SLICE_START: usize = 4;
+/// The lowest rung of both: best-effort work is held, but for a moment now and then, so that no program looks as if it
+/// hung for ever.
+const NOTHING: usize = 0;
+const NOTHING_FOR: Span = Span::from_secs(10);
+const MOMENT: Span = Span::from_millis(20);
+/// The one above it: best-effort work waits for gaps.
+const GAPS: usize = 1;
+/// The slice of a latency tenant that shares with best-effort ones alone: most bursts are over within one, and the GPU
+/// does not change hands in them.
+const LATENCY_SLICE: Span = Span::from_millis(16);
 /// Orion lets in what takes this part of a burst, in thousandths.
 const ORION: u64 = 25;
 
@@ -116,8 +130,6 @@ impl Rule {
     pub(super) fn hold(&self, tenant: &TenantView, view: &GpuView) -> Hold {
         let gated = Hold { gate: self.depth.gate(), depth: self.depth.depth(), filling: Filling::Gaps, ..Hold::NOT };
         let mut latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
-        // Those that do nothing may be wherever they are.
-        let beside = |other: &TenantView| other.space || !self.adjustment.is_active(other.id, self.looked);
         match self.manner {
             Manner::Unmanaged => Hold::NOT,
             Manner::Slices(slice) => Hold { slice: Some(slice), ..Hold::NOT },
@@ -130,28 +142,56 @@ impl Rule {
             }
             Manner::Tgs => Hold { rate: self.tgs.rate(), ..Hold::NOT },
             Manner::Weft if view.tenants.iter().all(|other| other.class == Class::BestEffort) => Hold::NOT,
-            Manner::Weft if latency.clone().next().is_none() => gated,
-            Manner::Weft if tenant.space && latency.all(beside) => {
-                let (gate, space) = match self.need {
-                    Need::None => (Gate::Open, WHOLE),
-                    Need::Some => (Gate::Open, SPACE[self.adjustment.space.rung()]),
-                    Need::All => (Gate::Held, SPACE[self.adjustment.space.rung()]),
+            Manner::Weft if latency.next().is_none() => gated,
+            Manner::Weft if self.is_beside(tenant, view) => {
+                let rung = self.adjustment.space.rung();
+                let (space, filling, depth) = match self.need {
+                    Need::None => (WHOLE, Filling::Anything, IDLE_DEPTH),
+                    _ if rung <= GAPS => (SPACE[rung], Filling::Gaps, SPACE_DEPTH),
+                    _ => (SPACE[rung], Filling::Anything, SPACE_DEPTH),
                 };
-                Hold { gate, depth: SPACE_DEPTH, space, ..Hold::NOT }
+                Hold { gate: self.gate(rung), depth, space, filling, ..Hold::NOT }
             }
             Manner::Weft if tenant.slices => {
-                let gate = if self.need == Need::All { Gate::Held } else { Gate::Open };
-                let slice = Some(SLICES[self.adjustment.slice.rung()]);
+                let rung = self.adjustment.slice.rung();
+                let (gate, slice) = (self.gate(rung), Some(SLICES[rung]));
                 // Beside one that pauses, the pauses are enough, and no turn changes hands within a burst.
                 let (filling, depth) = match self.need {
                     Need::None => (Filling::Anything, Span::MAX),
-                    _ if self.adjustment.leave_time() => (Filling::Gaps, SPACE_DEPTH),
+                    _ if rung <= GAPS || self.adjustment.leave_time() => (Filling::Gaps, SPACE_DEPTH),
                     _ => (Filling::Anything, Span::MAX),
                 };
                 Hold { gate, slice, filling, depth, ..Hold::NOT }
             }
             Manner::Weft => gated,
         }
+    }
+
+    /// Whether best-effort work may be launched at all on a rung.
+    fn gate(&self, rung: usize) -> Gate {
+        let held = match self.need {
+            Need::None => false,
+            Need::Some => rung == NOTHING && self.looked.nanos() % NOTHING_FOR.nanos() >= MOMENT.nanos(),
+            Need::All => true,
+        };
+        if held { Gate::Held } else { Gate::Open }
+    }
+
+    /// Whether a best-effort tenant runs beside the latency tenants, and not in turns with them.
+    pub(super) fn is_beside(&self, tenant: &TenantView, view: &GpuView) -> bool {
+        let mut latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
+        // Those that do nothing may be wherever they are.
+        let beside = |other: &TenantView| other.space || !self.adjustment.is_active(other.id, self.looked);
+        self.manner == Manner::Weft && tenant.space && latency.all(beside)
+    }
+
+    /// How a tenant that is not best-effort is held: not at all. Beside best-effort ones alone it has longer slices.
+    pub(super) fn hold_latency(&self, tenant: &TenantView, view: &GpuView) -> Hold {
+        let mut others = view.tenants.iter().filter(|other| other.id != tenant.id).peekable();
+        let alone_with_best_effort =
+            others.peek().is_some() && others.all(|other| other.class == Class::BestEffort && other.slices);
+        let longer = self.manner == Manner::Weft && tenant.class == Class::Latency && tenant.slices;
+        Hold { slice: (longer && alone_with_best_effort).then_some(LATENCY_SLICE), ..Hold::NOT }
     }
 
     /// The latency tenant that suffers most at present, and by how much in thousandths of what it may take.
@@ -234,6 +274,49 @@ mod tests {
             rule.look(Time::ZERO + Span::from_millis(2 * step), &view);
         }
         rule.hold(&tenants[1], &GpuView { tenants: tenants.clone(), memory_total: 0 })
+    }
+
+    /// Bursts of 5 ms alone that take `ratio` of that, in thousandths, for so many seconds: in which part of the looks
+    /// best-effort work is held in the second half, in thousandths.
+    fn held_beside(ratio: u64, seconds: u64) -> u64 {
+        let mut tenants = vec![tenant(0, Class::Latency, false, true), tenant(1, Class::BestEffort, false, true)];
+        let mut rule = Rule::new(Manner::Weft);
+        let (mut looks, mut held) = (0, 0);
+        for step in 0..seconds * 200 {
+            tenants[0].bursts += 1;
+            tenants[0].wanted += Span::from_millis(5);
+            tenants[0].burst_alone = Span::from_millis(5);
+            tenants[0].burst = Span::from_millis(5).scale(ratio, 1_000);
+            let view = GpuView { tenants: tenants.clone(), memory_total: 0 };
+            rule.look(Time::ZERO + Span::from_millis(5 * step), &view);
+            if step > seconds * 100 {
+                looks += 1;
+                held += u64::from(rule.hold(&tenants[1], &view).gate == Gate::Held);
+            }
+        }
+        held * 1_000 / looks
+    }
+
+    #[test]
+    fn where_nothing_helps_best_effort_work_waits_and_not_for_ever() {
+        let held = held_beside(1_500, 120);
+        assert!((950..1_000).contains(&held), "{held}");
+        assert!(held_beside(1_000, 120) < 10, "and nobody waits for what is borne");
+    }
+
+    #[test]
+    fn who_is_alone_with_best_effort_work_has_longer_slices() {
+        let slice = |others: &[TenantView]| {
+            let latency = tenant(0, Class::Latency, false, true);
+            let tenants = std::iter::once(&latency).chain(others).cloned().collect();
+            Rule::new(Manner::Weft).hold_latency(&latency, &GpuView { tenants, memory_total: 0 }).slice
+        };
+        let best_effort = tenant(1, Class::BestEffort, false, true);
+        assert_eq!(slice(&[]), None, "there is nobody to take turns with");
+        assert_eq!(slice(std::slice::from_ref(&best_effort)), Some(LATENCY_SLICE));
+        assert_eq!(slice(&[best_effort.clone(), tenant(2, Class::Latency, false, true)]), None);
+        assert_eq!(slice(&[best_effort, tenant(2, Class::Standard, false, true)]), None);
+        assert_eq!(slice(&[tenant(1, Class::BestEffort, true, false)]), None, "it is not in turns");
     }
 
     #[test]

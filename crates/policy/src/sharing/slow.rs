@@ -28,7 +28,7 @@ const SHORT_OVER: u32 = 8;
 /// Who wants this much wants it all the time. Who wants less may just wait its turn now and then.
 const ALWAYS: u32 = 950;
 /// Capacity is tried again, by one thousandth, after this many looks without anybody short.
-const PATIENCE: u32 = 8;
+const PATIENCE: u32 = 2;
 /// One tenant is evicted at a time, and then there is time to see what that gave.
 const EVICT_EVERY: Span = Span::from_secs(1);
 
@@ -121,7 +121,7 @@ impl Sharing {
         };
         let claims: Vec<Claim> = view.tenants.iter().map(claim).collect();
         self.learn_capacity(view, &claims);
-        let rates = divide(self.capacity, &claims);
+        let rates = divide(self.capacity, &self.to_divide(view, &claims));
         for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             // The guarantee stands whether or not it was wanted lately.
@@ -133,6 +133,15 @@ impl Sharing {
                 out.push(Action::SetAllowance { tenant: tenant.id, allowed });
             }
         }
+    }
+
+    /// What is to be divided: time, unless all best-effort tenants run beside the others. Then what those use is not lost
+    /// to them.
+    fn to_divide(&self, view: &GpuView, claims: &[Claim]) -> Vec<Claim> {
+        let mut yielding = view.tenants.iter().filter(|tenant| tenant.class == Class::BestEffort);
+        let beside = yielding.all(|tenant| self.rule.is_beside(tenant, view));
+        let used = |claim: &Claim| if beside && claim.class != Class::BestEffort { 0 } else { claim.used };
+        claims.iter().map(|claim| Claim { used: used(claim), ..*claim }).collect()
     }
 
     /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there
@@ -163,7 +172,7 @@ impl Sharing {
     fn holds(&mut self, view: &GpuView, out: &mut Vec<Action>) {
         for tenant in &view.tenants {
             let best_effort = tenant.class == Class::BestEffort;
-            let hold = if best_effort { self.rule.hold(tenant, view) } else { Hold::NOT };
+            let hold = if best_effort { self.rule.hold(tenant, view) } else { self.rule.hold_latency(tenant, view) };
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             let before = known.hold.replace(hold);
             let tenant = tenant.id;

@@ -33,8 +33,10 @@ impl Bench {
     /// Every fake process is one of ours with a number of its own, so that none replaces another.
     fn attach(&mut self, tenant: u32, token: Token) -> Place {
         let process = Watched { pid: 1_000_000_000 + token as u32, ..Watched::new(std::process::id()).unwrap() };
-        let place =
-            self.board.attach(Attaching { tenant, token, process, user: 7, charged_ns: 0 }, self.now_ns).unwrap();
+        let place = self
+            .board
+            .attach(Attaching { tenant, token, process, user: 7, command: None, charged_ns: 0 }, self.now_ns)
+            .unwrap();
         self.page(place.slot).occupy(1, place.slot, place.generation, tenant);
         place
     }
@@ -166,7 +168,7 @@ fn a_page_is_not_given_away_under_a_process_that_lives() {
         assert_ne!(bench.attach(tenant, token).slot, 0);
     }
     let process = Watched { pid: 999_999_999, ..Watched::new(std::process::id()).unwrap() };
-    let attaching = Attaching { tenant, token: 99, process, user: 7, charged_ns: 0 };
+    let attaching = Attaching { tenant, token: 99, process, user: 7, command: None, charged_ns: 0 };
     assert!(bench.board.attach(attaching, bench.now_ns).unwrap_err().contains("64 processes"));
     // The one that had it may have it again.
     assert_eq!(bench.attach(tenant, 0), Place { slot: 0, generation: 2 });
@@ -236,6 +238,28 @@ fn a_slower_host_is_no_neighbour_and_a_neighbour_is() {
     assert_eq!((took, alone), (6 * MS + MS / 2, 6 * MS + MS / 2), "its host was slower");
     let (took, alone) = burst(&mut bench, 4 * MS, 2 * MS, u64::MAX);
     assert_eq!((took, alone), (6 * MS, 4 * MS + MS / 2), "it waited longer for the GPU");
+}
+
+#[test]
+fn a_burst_that_nobody_waits_for_is_over_some_time() {
+    let mut bench = Bench::new(&[r#"{"class": "latency"}"#, r#"{"class": "best-effort"}"#]);
+    bench.tick();
+    let page = bench.page(0);
+    page.burst_since_ns.store(bench.now_ns, Ordering::Relaxed);
+    page.busy_until_ns.store(bench.now_ns + MS, Ordering::Relaxed);
+    let mut wanted_in = |milliseconds: u64| {
+        let before = bench.board.view.tenants[0].wanted;
+        (0..milliseconds / 2).for_each(|_| bench.tick());
+        (bench.board.view.tenants[0].wanted - before).nanos() / MS
+    };
+    let first = wanted_in(100);
+    assert!((98..=100).contains(&first), "others may keep it waiting: {first}");
+    wanted_in(200);
+    assert_eq!(wanted_in(100), 0, "it left without a word");
+    bench.page(0).syncing_since_ns.store(1, Ordering::Relaxed);
+    let waits = bench.board.view.tenants[0].wanted;
+    (0..50).for_each(|_| bench.tick());
+    assert!(bench.board.view.tenants[0].wanted > waits, "it does wait");
 }
 
 #[test]
