@@ -189,6 +189,8 @@ fn pairs_are_measured_and_written_down() {
     let again = machine.ask(&["bench", "sharing", "--from", "out.json", "--markdown", "again.md", "--json"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert_eq!(file("again.md"), page);
+    let twice = machine.ask(&["bench", "sharing", "--from", "out.json,out.json"]);
+    assert!(!twice.status.success() && text(&twice.stderr).contains("both have the pair "), "{}", text(&twice.stderr));
     let figures: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert!(alike(&figures, &found["figures"]), "{figures:#}\n{:#}", found["figures"]);
 }

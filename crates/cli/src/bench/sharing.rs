@@ -93,9 +93,10 @@ pub(super) struct Arguments {
     /// Write tables to this file, as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Measure nothing and use what --output wrote to this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pairs", "names", "many", "settings", "output", "list"])]
-    from: Option<PathBuf>,
+    /// Measure nothing and use what --output wrote to these files, separated by commas; pairs that were measured in the
+    /// same settings and in the same way may be put together
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["pairs", "names", "many", "settings", "list"])]
+    from: Vec<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
@@ -116,8 +117,13 @@ const POISSON_LOAD: f64 = 0.5;
 
 pub(super) fn main(arguments: &Arguments) -> Result<()> {
     let files = Files::new(arguments)?;
-    if let Some(path) = &arguments.from {
-        return files.write(&read(path)?, arguments.json);
+    if let Some((first, others)) = arguments.from.split_first() {
+        let mut results = read(first)?;
+        for path in others {
+            let problem = |problem| Misuse(format!("put {} to {}: {problem}", path.display(), first.display()));
+            results.add(read(path)?).map_err(problem)?;
+        }
+        return files.write(&results, arguments.json);
     }
     let plan = plan(arguments)?;
     if arguments.list {

@@ -35,7 +35,9 @@ fn write_page(
     writeln!(out, "- GPU: {}, driver {}", machine.gpu, machine.driver)?;
     let plural = if machine.cores == 1 { "" } else { "s" };
     writeln!(out, "- Processor: {}, {} core{plural}", machine.cpu, machine.cores)?;
-    writeln!(out, "- Command: `{}`", results.command)?;
+    for command in results.command.split("; ") {
+        writeln!(out, "- Command: `{command}`")?;
+    }
     writeln!(out, "- Version: weft {}; seed {}", results.weft, options.seed)?;
     writeln!(
         out,

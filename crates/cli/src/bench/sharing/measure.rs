@@ -120,7 +120,10 @@ pub(super) fn measure(
         plan.runs(),
         plan.length().as_secs_f64() / 60.0 + 0.5
     ));
-    stage.start(needed)?;
+    let (weft, others): (Vec<Key>, Vec<Key>) = needed.into_iter().partition(|key| key.world == World::Weft);
+    stage.start(others)?;
+    stage.acquaint();
+    stage.start(weft)?;
     for round in 0..plan.options.rounds {
         stage.revive()?;
         for pair in &plan.pairs {
@@ -159,6 +162,20 @@ impl Stage<'_> {
             waiting.push_back(key);
         }
         waiting.iter().try_for_each(|key| self.wait_ready(key))
+    }
+
+    /// Lets the daemon see latency programs alone before it chooses how they share, as it would in their second run.
+    fn acquaint(&mut self) {
+        let chosen = |world| self.plan.settings.iter().any(|setting| setting.latency == world);
+        if !chosen(World::WeftTime) || !chosen(World::Weft) || self.daemons.set_sharing("weft").is_err() {
+            return;
+        }
+        for pair in &self.plan.pairs {
+            let keys = keys(World::WeftTime, Class::Latency, &pair.latency);
+            if let Err(reason) = self.run(&keys, 0, self.plan.options.closed_seconds, 0.0) {
+                self.tell(&reason);
+            }
+        }
     }
 
     fn launch(&mut self, key: &Key) -> Result<Program, String> {

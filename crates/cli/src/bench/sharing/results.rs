@@ -25,6 +25,30 @@ pub(super) struct Results {
     pub(super) solos: Vec<Solos>,
 }
 
+impl Results {
+    /// Adds other pairs, which were measured in the same way.
+    pub(super) fn add(&mut self, other: Results) -> Result<(), String> {
+        let same = [
+            ("settings", self.settings == other.settings),
+            ("options", self.options == other.options),
+            ("machine", self.machine == other.machine),
+            ("version", self.weft == other.weft),
+        ];
+        if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
+            return Err(format!("it is of another {what}"));
+        }
+        if let Some(pair) = other.pairs.iter().find(|pair| self.pairs.iter().any(|own| own.name == pair.name)) {
+            return Err(format!("both have the pair {}", pair.name));
+        }
+        self.command = format!("{}; {}", self.command, other.command);
+        self.pairs.extend(other.pairs);
+        self.refusals.extend(other.refusals);
+        self.runs.extend(other.runs);
+        self.solos.extend(other.solos);
+        Ok(())
+    }
+}
+
 /// What both programs of a pair do alone, under Weft.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Solos {
@@ -34,7 +58,7 @@ pub(super) struct Solos {
 }
 
 /// The machine, in words that name it to nobody.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Machine {
     pub(super) gpu: String,
     pub(super) driver: String,
