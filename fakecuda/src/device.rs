@@ -2,7 +2,7 @@
 
 use crate::boundary::{In, Out, Text};
 use crate::code::{CODES, Code, Status};
-use crate::driver::{self, gpu, state};
+use crate::driver::{self, gpu, visible};
 
 /// CUDA 13.0.
 pub(crate) const DRIVER_VERSION: i32 = 13000;
@@ -26,11 +26,12 @@ pub(crate) fn cuDriverGetVersion(out: Out<i32>) -> Status {
 
 pub(crate) fn cuDeviceGetCount(out: Out<i32>) -> Status {
     driver::require_initialized()?;
-    out.set(state()?.gpus() as i32)
+    out.set(visible()?.len() as i32)
 }
 
 pub(crate) fn cuDeviceGet(out: Out<i32>, ordinal: i32) -> Status {
-    out.set(gpu(ordinal)?.index() as i32)
+    gpu(ordinal)?;
+    out.set(ordinal)
 }
 
 pub(crate) fn cuDeviceGetName(out: Out<u8>, room: i32, device: i32) -> Status {
@@ -93,7 +94,9 @@ pub(crate) fn cuDeviceGetByPCIBusId(out: Out<i32>, name: Text) -> Status {
     driver::require_initialized()?;
     let name = name.get()?;
     let bus = name.split(':').rev().nth(1).and_then(|bus| i32::from_str_radix(bus, 16).ok());
-    out.set(gpu(bus.ok_or(Code::INVALID_VALUE)? - 1)?.index() as i32)
+    let index = usize::try_from(bus.ok_or(Code::INVALID_VALUE)? - 1).map_err(|_| Code::INVALID_DEVICE)?;
+    let ordinal = visible()?.iter().position(|visible| *visible == index).ok_or(Code::INVALID_DEVICE)?;
+    out.set(ordinal as i32)
 }
 
 pub(crate) fn cuDeviceCanAccessPeer(out: Out<i32>, device: i32, peer: i32) -> Status {

@@ -138,10 +138,31 @@ pub(crate) fn process() -> Result<MutexGuard<'static, Process>, Code> {
     Ok(PROCESS.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
+/// Numbers of the GPUs that this process sees, in the order in which it sees them.
+pub(crate) fn visible() -> Result<&'static [usize], Code> {
+    static VISIBLE: OnceLock<Vec<usize>> = OnceLock::new();
+    let state = state()?;
+    Ok(VISIBLE.get_or_init(|| match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(list) => read_visible(state, &list),
+        Err(_) => (0..state.gpus()).collect(),
+    }))
+}
+
+/// Numbers and beginnings of UUIDs; the first that means no GPU ends the list, as it does with the real driver.
+fn read_visible(state: &State, list: &str) -> Vec<usize> {
+    let named = |word: &str| {
+        let is = |index: &usize| state.gpu(*index).is_some_and(|gpu| gpu.uuid_text().starts_with(word));
+        let number = word.parse().ok().filter(|index| *index < state.gpus());
+        number.or_else(|| (0..state.gpus()).find(|index| word.starts_with("GPU-") && is(index)))
+    };
+    list.split(',').map_while(|word| named(word.trim())).collect()
+}
+
 /// A GPU by its ordinal.
 pub(crate) fn gpu(device: i32) -> Result<Gpu<'static>, Code> {
     require_initialized()?;
-    usize::try_from(device).ok().and_then(|index| state().ok()?.gpu(index)).ok_or(Code::INVALID_DEVICE)
+    let index = usize::try_from(device).ok().and_then(|ordinal| visible().ok()?.get(ordinal).copied());
+    index.and_then(|index| state().ok()?.gpu(index)).ok_or(Code::INVALID_DEVICE)
 }
 
 /// This process's slot on a GPU, taken when it is first needed.

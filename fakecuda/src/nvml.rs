@@ -5,7 +5,6 @@ use crate::code::Code;
 use crate::device::{DRIVER_TEXT, DRIVER_VERSION, NAME};
 use crate::driver::state;
 use crate::state::Gpu;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 type Device = usize;
@@ -90,14 +89,14 @@ exports! {
         started()?;
         let wanted = uuid.get().map_err(|_| INVALID_ARGUMENT)?;
         let mut all = (1..=machine()?.gpus()).filter_map(|device| Some((device, gpu(device).ok()?)));
-        let (device, _) = all.find(|(_, gpu)| uuid_text(gpu) == wanted).ok_or(NOT_FOUND)?;
+        let (device, _) = all.find(|(_, gpu)| gpu.uuid_text() == wanted).ok_or(NOT_FOUND)?;
         set(out, device)
     }
 
     fn nvmlDeviceGetIndex(device: Device, out: Out<u32>) { set(out, gpu(device)?.index() as u32) }
     fn nvmlDeviceGetMinorNumber(device: Device, out: Out<u32>) { set(out, gpu(device)?.index() as u32) }
     fn nvmlDeviceGetName(device: Device, out: Out<u8>, room: u32) { gpu(device)?; text(out, NAME, room) }
-    fn nvmlDeviceGetUUID(device: Device, out: Out<u8>, room: u32) { text(out, &uuid_text(&gpu(device)?), room) }
+    fn nvmlDeviceGetUUID(device: Device, out: Out<u8>, room: u32) { text(out, &gpu(device)?.uuid_text(), room) }
 
     fn nvmlDeviceGetMemoryInfo(device: Device, out: Out<Memory>) {
         let (total, used) = memory(device)?;
@@ -188,16 +187,4 @@ fn text(out: Out<u8>, text: &str, room: u32) -> Answer {
         return Err(INSUFFICIENT_SIZE);
     }
     out.text(text, room as usize).map_err(|_| INVALID_ARGUMENT)
-}
-
-/// `GPU-` and the identity as people write it.
-fn uuid_text(gpu: &Gpu<'_>) -> String {
-    let mut text = String::from("GPU-");
-    for (index, byte) in gpu.uuid().iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

@@ -208,6 +208,12 @@ impl Gpu<'_> {
         self.record.uuid
     }
 
+    /// `GPU-` and the identity as people write it.
+    pub fn uuid_text(&self) -> String {
+        let digits: String = self.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("GPU-{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
+    }
+
     /// Changes the books, after they were brought up to the present and the dead were taken out.
     pub fn update<R>(&self, change: impl FnOnce(&mut Book) -> R) -> R {
         let _locked = Locked::new(self.record);

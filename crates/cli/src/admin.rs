@@ -1,6 +1,7 @@
 //! `weft deploy`, `undeploy`, `models`, `explain`, `logs`: talk to a running Weft.
 
 use crate::output::{Misuse, print, print_json};
+use crate::share::Whereabouts;
 use crate::table::{align, row};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -232,13 +233,15 @@ impl Models {
     }
 }
 
-/// Tell why a model has the workers it has.
+/// Tell why a model has the workers it has, or why a program is where it is.
 ///
-/// How many it may have, needs and has, where they are, what is expected of the load, and what was decided last.
+/// Of a model: how many workers it may have, needs and has, where they are, what is expected of the load, and what was
+/// decided last. Of a program under a share, and of a model's workers that have one: on which GPU it is and why, what it
+/// was promised, is given and uses. Of a job that waits: for what.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  weft explain sentiment\n  weft explain sentiment --json")]
+#[command(after_help = "Examples:\n  weft explain sentiment\n  weft explain trainer\n  weft explain sentiment --json")]
 pub(crate) struct Explain {
-    /// What clients call it.
+    /// What clients, `weft top` or `weft jobs` call it.
     name: String,
     /// Print JSON.
     #[arg(long)]
@@ -249,12 +252,19 @@ pub(crate) struct Explain {
 
 impl Explain {
     pub(crate) fn main(self) -> Result<()> {
-        let answer = self.server.ask("GET", &format!("models/{}/scaling", self.name), None)?;
+        let whereabouts = Whereabouts::of(&self.name);
+        let mut answer = match self.server.ask("GET", &format!("models/{}/scaling", self.name), None) {
+            Ok(answer) => answer,
+            Err(error) if whereabouts.is_empty() => return Err(error),
+            Err(_) => json!({}),
+        };
         if self.json {
+            answer["programs"] = whereabouts.json();
             return print_json(&answer);
         }
         let versions = answer["versions"].as_array().into_iter().flatten();
-        print(&versions.map(|version| explanation(&self.name, version)).collect::<Vec<_>>().join("\n"))
+        let versions: Vec<String> = versions.map(|version| explanation(&self.name, version)).collect();
+        print(&(versions.join("\n") + &whereabouts.words()))
     }
 }
 

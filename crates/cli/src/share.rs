@@ -11,5 +11,7 @@ mod asked;
 pub(crate) mod daemon;
 pub(crate) mod library;
 mod program;
+mod whereabouts;
 
 pub(crate) use asked::ShareArguments;
+pub(crate) use whereabouts::Whereabouts;

@@ -109,6 +109,7 @@ fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Opt
         process: false,
         share: share.clone().into(),
         command: Some(shm::stable_hash(spec.name.as_bytes())),
+        wait: false,
     };
     let tenant = match client.ask(&Question::Register(register))? {
         Answer::Registered(tenant) => tenant,

@@ -78,7 +78,7 @@ impl Drop for Bench {
 
 fn register(client: &Client, name: &str, share: &str) -> Result<String, String> {
     let share: ShareAsked = serde_json::from_str(share).unwrap();
-    let register = Register { name: name.into(), rename: false, process: false, share, command: None };
+    let register = Register { name: name.into(), rename: false, process: false, share, command: None, wait: false };
     match client.ask(&Question::Register(register)).unwrap() {
         Answer::Registered(registered) => Ok(registered.name),
         Answer::Error(error) => Err(error),

@@ -25,6 +25,7 @@ mod sketch;
 mod split;
 mod moves;
 pub mod policies;
+pub mod machine;
 
 pub use crate::sharing::WHOLE;
 pub use demand::{Demand, Kind, Need};

@@ -122,9 +122,12 @@ pub struct ShareAsked {
     /// In time or in space; decided when it starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub way: Option<Way>,
-    /// Which GPU: its number, or its UUID or the beginning of it.
+    /// Which GPU: its number, or its UUID or the beginning of it; several with commas between them; `all` of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
+    /// On how many GPUs it runs, where it is not said on which.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
     /// Whether it launches nothing until it is resumed; its memory stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspended: Option<bool>,
@@ -144,6 +147,7 @@ pub struct Share {
     pub slo: Option<Span>,
     pub way: Way,
     pub gpu: Option<String>,
+    pub gpus: u32,
     pub suspended: bool,
 }
 
@@ -159,6 +163,7 @@ impl Default for Share {
             slo: None,
             way: Way::Auto,
             gpu: None,
+            gpus: 1,
             suspended: false,
         }
     }
@@ -177,6 +182,7 @@ impl Share {
             slo: asked.slo.or(self.slo),
             way: asked.way.unwrap_or(self.way),
             gpu: asked.gpu.clone().or_else(|| self.gpu.clone()),
+            gpus: asked.gpus.unwrap_or(self.gpus),
             suspended: asked.suspended.unwrap_or(self.suspended),
         };
         if share.priority > PRIORITY_LEAST {
@@ -199,6 +205,12 @@ impl Share {
         }
         if share.gpu.as_ref().is_some_and(String::is_empty) {
             return Err("a GPU is named by its number or its UUID".into());
+        }
+        if share.gpus == 0 {
+            return Err("a program without any GPU shares none".into());
+        }
+        if share.gpu.is_some() && share.gpus != 1 {
+            return Err("say either on which GPUs it runs or on how many".into());
         }
         Ok(share)
     }
@@ -224,6 +236,7 @@ impl From<Share> for ShareAsked {
             slo: share.slo,
             way: Some(share.way).filter(|way| *way != Way::Auto),
             gpu: share.gpu,
+            gpus: Some(share.gpus).filter(|gpus| *gpus != 1),
             suspended: Some(share.suspended).filter(|suspended| *suspended),
         }
     }
@@ -314,6 +327,8 @@ mod tests {
         check(r#"{"sms": "0%"}"#, "without any SMs");
         check(r#"{"slo": "0ms"}"#, "no work takes 0 ms");
         check(r#"{"way": "sideways"}"#, "sideways");
+        check(r#"{"gpus": 0}"#, "without any GPU");
+        check(r#"{"gpus": 2, "gpu": "0,1"}"#, "either on which GPUs");
         check(r#"{"memory": "lots"}"#, "`lots` is not a size");
         check(r#"{"colour": 3}"#, "unknown field `colour`");
         for wrong in ["30", "%", "-5%", "3.14%", "1e2%", "99999999999%", "٣%"] {

@@ -57,10 +57,12 @@ read words
 exec kill -0 "$(cat "$pid")"
 "#;
 
-/// A machine with one stand-in GPU of 1 GiB.
+/// A machine with stand-in GPUs of 1 GiB.
 pub(crate) struct Machine {
     pub(crate) folder: TempDir,
     daemon: Option<Child>,
+    /// How many GPUs it has.
+    gpus: usize,
     /// What its driver refuses.
     pub(crate) refuses: String,
     /// What MPS is started with.
@@ -84,11 +86,16 @@ impl Machine {
         let gpu = folder.path().join("gpu");
         let installed = Command::new(built().join("fakecuda-state")).arg("install").arg(&gpu).status().unwrap();
         assert!(installed.success());
-        Machine { folder, daemon: None, refuses: String::new(), mps: "no-mps-here".into() }
+        Machine { folder, daemon: None, gpus: 1, refuses: String::new(), mps: "no-mps-here".into() }
     }
 
     pub(crate) fn new() -> Machine {
+        Machine::with_gpus(1)
+    }
+
+    pub(crate) fn with_gpus(gpus: usize) -> Machine {
         let mut machine = Machine::bare();
+        machine.gpus = gpus;
         machine.start_daemon();
         machine
     }
@@ -118,6 +125,7 @@ impl Machine {
     fn prepare(&self, command: &mut Command) {
         command.env("LD_LIBRARY_PATH", self.folder.path().join("gpu"));
         command.env("FAKECUDA_STATE", self.folder.path().join("state")).env("FAKECUDA_MEMORY", "1GiB");
+        command.env("FAKECUDA_GPUS", self.gpus.to_string());
         command.env("FAKECUDA_REFUSES", &self.refuses).env("WEFT_MPS_CONTROL", &self.mps);
         command.env("WEFT_JOBS", self.folder.path().join("jobs"));
         command.env("WEFT_SOCKET", self.socket()).env_remove("LD_PRELOAD").current_dir(self.folder.path());

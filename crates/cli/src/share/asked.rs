@@ -3,7 +3,7 @@
 use clap::Args;
 use policy::Span;
 use policy::sharing::Class;
-use rpc::{Bytes, Percent, ShareAsked, Way};
+use rpc::{Bytes, Percent, ShareAsked};
 
 /// What a program may have of a GPU.
 #[derive(Debug, Args)]
@@ -33,8 +33,9 @@ pub(crate) struct ShareArguments {
 }
 
 impl ShareArguments {
-    pub(crate) fn asked(&self, gpu: Option<String>, way: Option<Way>) -> ShareAsked {
+    /// The share, on the GPU that it is on.
+    pub(crate) fn asked(&self) -> ShareAsked {
         let ShareArguments { class, priority, request, limit, memory, sms, slo } = *self;
-        ShareAsked { class, priority, request, limit, memory, sms, slo, way, gpu, suspended: None }
+        ShareAsked { class, priority, request, limit, memory, sms, slo, ..ShareAsked::default() }
     }
 }

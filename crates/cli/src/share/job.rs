@@ -21,7 +21,13 @@ pub(super) struct Record {
     /// Seconds since 1970.
     pub(super) started: u64,
     pub(super) ended: Option<Ended>,
+    /// Why it does not run yet.
+    #[serde(default)]
+    pub(super) waiting: Option<String>,
 }
+
+/// The variable that tells a program's starter which job it is.
+pub(super) const OWN: &str = "WEFT_JOB";
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +58,21 @@ impl Job {
             return Err(Misuse(format!("call a job `{name}`: 1 to 64 letters, digits, `-`, `_` and `.` are allowed")));
         }
         Ok(Job { folder: folder()?, name: name.to_owned() })
+    }
+
+    /// The job that this process is.
+    pub(super) fn own() -> Option<Job> {
+        Job::named(std::env::var_os(OWN)?.to_str()?).ok()
+    }
+
+    /// Writes down that it waits, and for what, or that it waits no more.
+    pub(super) fn note_waiting(&self, reason: Option<&str>) {
+        // Its record may come a moment later, and then it is written down the next time.
+        if let Some(mut record) = self.read().filter(|record| record.waiting.as_deref() != reason) {
+            record.waiting = reason.map(str::to_owned);
+            // Whoever runs it does without.
+            let _ = self.write(&record);
+        }
     }
 
     /// All jobs that are written down, by name.

@@ -34,6 +34,7 @@ pub(crate) struct Jobs {
 enum State {
     Runs(Option<Box<TenantStatus>>),
     Suspended,
+    Waits,
     Over(String),
 }
 
@@ -63,7 +64,7 @@ impl Jobs {
             let told = mine.iter().zip(&states).map(|((job, record), state)| {
                 json!({
                     "name": record.name, "state": state.word(), "command": record.command,
-                    "started": record.started, "ended": record.ended, "log": job.log(),
+                    "started": record.started, "ended": record.ended, "waiting": record.waiting, "log": job.log(),
                 })
             });
             return print_json(&json!({ "jobs": told.collect::<Vec<_>>() }));
@@ -87,6 +88,7 @@ impl State {
         match self {
             State::Runs(_) => "runs".to_owned(),
             State::Suspended => "suspended".to_owned(),
+            State::Waits => "waits for room".to_owned(),
             State::Over(how) => how.clone(),
         }
     }
@@ -96,6 +98,7 @@ fn state(job: &Job, record: &Record, tenants: &[TenantStatus]) -> State {
     match (&record.ended, job.is_held()) {
         (Some(ended), _) => State::Over(how(ended)),
         (None, false) => State::Over("lost: it was killed with what looked after it".to_owned()),
+        (None, true) if record.waiting.is_some() => State::Waits,
         (None, true) => match tenants.iter().find(|tenant| tenant.name == record.name) {
             Some(tenant) if tenant.share.suspended => State::Suspended,
             tenant => State::Runs(tenant.cloned().map(Box::new)),

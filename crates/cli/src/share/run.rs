@@ -4,30 +4,41 @@
 //! folder and exit code are the program's own, because nothing is between. The connection to the daemon stays open in
 //! it and in whatever it starts, and tells the daemon how long the tenant lives.
 
+use super::job::Job;
 use super::{ShareArguments, daemon, library, program, supervise};
 use crate::output::{Exit, Misuse};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use node::sharing::{Answer, Client, Question, Register, Registered, environment};
+use rpc::ShareAsked;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Run a program under a share of a GPU.
 ///
 /// The program is not changed and does not notice: signals, exit code, input, output and working folder are as if it
 /// had been started by itself. The share can be changed while it runs, with `weft set`. Where no daemon shares GPUs
 /// yet, one is started; it ends a minute after the last program.
+///
+/// Where there are several GPUs, the program sees one of them: the one where what it asks for complements what others
+/// asked for, or an idle one; `weft explain` tells why. A program that names no limit may take a whole GPU.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     share: ShareArguments,
-    /// The GPU to run on: its number, or its UUID or the beginning of it
+    /// The GPU to run on: its number, or its UUID or the beginning of it; several with commas between them; `all` [default:
+    /// one that has room, or what CUDA_VISIBLE_DEVICES says]
     #[arg(long, value_name = "N|UUID")]
     gpu: Option<String>,
+    /// How many GPUs to run on, where it is not said on which
+    #[arg(long, value_name = "N", conflicts_with = "gpu", value_parser = clap::value_parser!(u32).range(1..))]
+    gpus: Option<u32>,
     /// Share the GPU's hardware in `time`, in turns, or in `space`, side by side under MPS; `auto` is what the daemon
     /// finds best
     #[arg(id = "way", long = "share", value_name = "WAY")]
@@ -35,9 +46,12 @@ pub(crate) struct Arguments {
     /// What `weft set` and `weft top` call it [default: the program's name]
     #[arg(long)]
     name: Option<String>,
-    /// Run it in the background: `weft jobs` tells how it is, and where what it prints is kept
+    /// Run it in the background, once there is room: `weft jobs` tells how it is, and where what it prints is kept
     #[arg(long)]
     detach: bool,
+    /// Wait until there is room for what it asks for, instead of failing
+    #[arg(long)]
+    wait: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -48,13 +62,14 @@ Examples:
   weft run --class latency -- python serve.py
   weft run --class best-effort --memory 20GiB -- python train.py
   weft run --request 30% --limit 60% --gpu 0 --name trainer -- ./train --epochs 3
-  weft run --detach --class best-effort --name trainer -- python train.py
+  weft run --detach --class best-effort --memory 60GiB --gpus 2 --name trainer -- torchrun --nproc-per-node 2 train.py
   weft set trainer --limit 40%";
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let name = arguments.program.first().context("run nothing: name a program")?;
     let file = program::find(name, std::env::var_os("PATH"))?;
-    let asked = arguments.share.asked(arguments.gpu.clone(), arguments.share_in);
+    let gpu = arguments.gpu.clone().or_else(|| chosen_before(arguments.gpus));
+    let asked = ShareAsked { way: arguments.share_in, gpu, gpus: arguments.gpus, ..arguments.share.asked() };
     // What makes no sense anywhere is said before anything is started.
     rpc::Share::try_from(asked.clone()).map_err(|problem| Misuse(format!("share a GPU: {problem}")))?;
     let library = library::find()?;
@@ -68,15 +83,23 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         process: true,
         share: asked,
         command: Some(command_hash(&arguments.program)),
+        wait: arguments.wait,
     };
     let (client, registered) = enter(register)?;
 
     let mut command = Command::new(&file);
     command.arg0(name).args(&arguments.program[1..]);
     command.envs(environment(&client.place, &registered, &library, std::env::var_os("LD_PRELOAD")));
+    command.env_remove(super::job::OWN);
     let _connection = client.survive_exec()?;
     let error = command.exec();
     Err(Exit { code: 126, text: format!("run {}: {error}", file.display()) }.into())
+}
+
+/// Who chose GPUs the way CUDA has it keeps them: its numbers are not those of NVML, so that they mean nothing here.
+fn chosen_before(gpus: Option<u32>) -> Option<String> {
+    let chosen = std::env::var_os("CUDA_VISIBLE_DEVICES").is_some_and(|list| !list.is_empty());
+    (chosen && gpus.is_none()).then(|| "all".to_owned())
 }
 
 /// What is run, as the daemon knows it again.
@@ -85,17 +108,57 @@ fn command_hash(words: &[OsString]) -> u64 {
     shm::stable_hash(&bytes)
 }
 
+/// Times that a daemon is asked: it may end, for want of tenants, just after it was found.
+const ATTEMPTS: u32 = 3;
+/// How long somebody waits for room before asking again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What is said while there is no room: in the job's record where it is one, and on the terminal or in the log.
+#[derive(Default)]
+struct Waiting {
+    reason: String,
+}
+
+impl Waiting {
+    fn because(&mut self, reason: &str) {
+        if self.reason != reason {
+            reason.clone_into(&mut self.reason);
+            // There may be nobody to tell.
+            let _ = writeln!(std::io::stderr(), "weft: waits for room: {reason}");
+        }
+        if let Some(job) = Job::own() {
+            job.note_waiting(Some(reason));
+        }
+    }
+
+    fn is_over(&self) {
+        if !self.reason.is_empty()
+            && let Some(job) = Job::own()
+        {
+            job.note_waiting(None);
+        }
+    }
+}
+
 /// Registers the tenant with the daemon that is there, or with a new one.
 fn enter(register: Register) -> Result<(Client, Registered)> {
     let question = Question::Register(register);
-    // A daemon may end, for want of tenants, just after it was found.
-    let mut attempts = 3;
+    let mut waiting = Waiting::default();
+    let mut attempts = ATTEMPTS;
     loop {
         let client = daemon::reach_or_start()?;
         attempts -= 1;
         match client.ask(&question) {
-            Ok(Answer::Registered(registered)) => return Ok((client, registered)),
+            Ok(Answer::Registered(registered)) => {
+                waiting.is_over();
+                return Ok((client, registered));
+            }
             Ok(Answer::Error(error)) => return Err(Misuse(format!("share a GPU: {error}")).into()),
+            Ok(Answer::Later(reason)) => {
+                waiting.because(&reason);
+                std::thread::sleep(AGAIN);
+                attempts = ATTEMPTS;
+            }
             Ok(_) => bail!("share a GPU: the daemon answered something else"),
             Err(error) if attempts == 0 => return Err(error),
             Err(_) => {}

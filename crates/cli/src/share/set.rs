@@ -49,7 +49,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     if let Some(workers) = arguments.replicas {
         return set_replicas(&arguments, name, workers);
     }
-    let share = arguments.share.asked(None, None);
+    let share = arguments.share.asked();
     if share == ShareAsked::default() {
         return Err(Misuse("change nothing: say what is to be different, such as --limit 40%".into()).into());
     }

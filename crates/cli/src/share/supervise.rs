@@ -4,7 +4,7 @@
 //! file, waits for its end and writes it down. It does nothing else, so that the program is under its share as any
 //! other is.
 
-use super::job::{Ended, Job, Record, now};
+use super::job::{Ended, Job, OWN, Record, now};
 use crate::output::{Exit, Misuse, print};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -31,15 +31,18 @@ pub(super) fn start(name: &str, program: &[OsString]) -> Result<()> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     // Up to the program, whose words may look like ours.
     let (ours, program_words) = words.split_at(before - 1);
-    let ours = ours.iter().filter(|word| *word != "--detach");
+    let run = ours.iter().position(|word| word == "run").context("find what was asked for")?;
+    let (before, asked) = ours.split_at(run + 1);
+    let asked = asked.iter().filter(|word| *word != "--detach" && *word != "--wait");
     let mut command = Command::new(own);
-    command.arg("supervise").arg(name).arg("--").args(ours).args(program_words);
+    command.arg("supervise").arg(name).arg("--").args(before).arg("--wait").args(asked).args(program_words);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn().context("start a process that looks after the job")?;
     let began = Instant::now();
     let log = job.log().display().to_string();
     loop {
         let record = job.read();
+        let waiting = record.as_ref().and_then(|record| record.waiting.as_ref());
         match record.as_ref().map(|record| (record.process, record.ended)) {
             Some((_, Some(ended))) if began.elapsed() < PATIENCE => {
                 let said = std::fs::read_to_string(job.log()).unwrap_or_default();
@@ -51,6 +54,10 @@ pub(super) fn start(name: &str, program: &[OsString]) -> Result<()> {
                 return Err(
                     Exit { code: ended.code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1), text }.into()
                 );
+            }
+            Some((Some(_), None)) if waiting.is_some() => {
+                let reason = waiting.map_or("", String::as_str);
+                return print(&format!("{name} waits: {reason}; it starts when there is room\n"));
             }
             Some((Some(_), None)) if began.elapsed() > SETTLED => {
                 return print(&format!("{name} runs; what it prints is in {log}\n"));
@@ -89,11 +96,17 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = log.with_context(|| format!("write {}", path.display()))?;
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
-    command.args(&arguments.command).stdin(Stdio::null()).process_group(0);
+    command.args(&arguments.command).env(OWN, &arguments.name).stdin(Stdio::null()).process_group(0);
     command.stdout(log.try_clone().context("write the log")?).stderr(log);
     let words = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut record =
-        Record { name: arguments.name.clone(), command: words, process: None, started: now(), ended: None };
+    let mut record = Record {
+        name: arguments.name.clone(),
+        command: words,
+        process: None,
+        started: now(),
+        ended: None,
+        waiting: None,
+    };
     let mut child = command.spawn().context("start the program")?;
     record.process = Some(child.id());
     job.write(&record)?;

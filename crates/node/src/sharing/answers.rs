@@ -1,13 +1,13 @@
 //! What commands ask, answered: tenants that come, shares that change, how everybody is.
 
 use super::daemon::Running;
-use super::gpus::Gpu;
 use super::ledger::{Tenant, Token};
 use super::mps::Mps;
 use super::pidfd::Watched;
+use super::room::NoRoom;
 use super::wire::{Answer, Change, Question, Register, Registered, Space, Status, StatusAsked, TenantStatus};
-use policy::sharing::{Class, Manner, WHOLE};
-use rpc::{Bytes, Share, Way};
+use policy::sharing::{Class, Manner};
+use rpc::{Share, Way};
 use shm::{MAX_MESSAGE, Name, now_ns};
 
 /// What is left of a packet for GPUs in one answer: the rest is for tenants that use none.
@@ -18,7 +18,7 @@ const NAME_BYTES: usize = 56;
 /// Answers a question in JSON, whatever it is.
 pub(super) fn answer(daemon: &mut Running, token: Token, text: &str) -> Answer {
     let answered = match serde_json::from_str(text) {
-        Ok(Question::Register(register)) => daemon.register(token, register).map(Answer::Registered),
+        Ok(Question::Register(register)) => daemon.register(token, register),
         Ok(Question::Set(change)) => daemon.set(token, change).map(Answer::Set),
         Ok(Question::Sharing(rule)) => daemon.set_rule(token, &rule).map(Answer::Sharing),
         Ok(Question::Status(asked)) => Ok(Answer::Status(daemon.status(&asked))),
@@ -38,7 +38,7 @@ pub(super) fn write(answer: &Answer) -> String {
 }
 
 impl Running {
-    fn register(&mut self, token: Token, register: Register) -> Result<Registered, String> {
+    fn register(&mut self, token: Token, register: Register) -> Result<Answer, String> {
         let visitor = self.visitors.get(&token).ok_or("nobody is there")?;
         let peer = visitor.peer;
         if visitor.registered {
@@ -49,8 +49,6 @@ impl Running {
             return Err(format!("there is no GPU to share: {problem}"));
         }
         let share = Share::try_from(register.share)?;
-        let gpu = share.gpu.as_deref().map(|text| self.config.gpus.named(text).cloned()).transpose()?;
-        self.check(None, &share, gpu.as_ref())?;
         let name = if register.rename {
             let end = register.name.char_indices().map(|(at, _)| at).take_while(|at| *at <= NAME_BYTES).last();
             let short =
@@ -65,13 +63,19 @@ impl Running {
                 name.escape_debug()
             ));
         }
-        let uuid = gpu.map(|gpu| gpu.uuid.to_string());
-        // A number may mean another GPU tomorrow.
+        let found = match self.find_room(&name, &share) {
+            Ok(found) if !(register.wait && found.crowded) => found,
+            Ok(found) => return Ok(Answer::Later(format!("its memory is not free: {}", found.why))),
+            Err(NoRoom::Never(reason)) => return Err(reason),
+            Err(NoRoom::Now(reason)) if register.wait => return Ok(Answer::Later(reason)),
+            Err(NoRoom::Now(reason)) => return Err(reason),
+        };
         let space = self.space(&share, peer.uid, register.command)?;
         let way = if space.is_some() { Way::Space } else { Way::Time };
-        let share = Share { gpu: uuid.clone(), way, ..share };
+        let share = Share { gpu: found.gpu.clone(), gpus: 1, way, ..share };
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
-        let tenant = Tenant { leader, command: register.command, ..Tenant::new(name.clone(), peer.uid, share) };
+        let (command, placed) = (register.command, found.why);
+        let tenant = Tenant { leader, command, placed, ..Tenant::new(name.clone(), peer.uid, share) };
         let number = self.ledger.add(tenant)?;
         if let Some(tenant) = self.ledger.get_mut(number) {
             tenant.registered.insert(token);
@@ -81,7 +85,7 @@ impl Running {
         }
         self.write_now = true;
         tracing::info!(tenant = name, user = peer.uid, pid = peer.pid, "registered");
-        Ok(Registered { name, gpu: uuid, space })
+        Ok(Answer::Registered(Registered { name, gpu: found.visible, space }))
     }
 
     /// Whether a program shares in space, and where; an error where it must and cannot.
@@ -138,7 +142,7 @@ impl Running {
     fn set(&mut self, token: Token, change: Change) -> Result<Share, String> {
         let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
         let number = self.ledger.named_for(&change.name, user)?;
-        if change.share.gpu.is_some() {
+        if change.share.gpu.is_some() || change.share.gpus.is_some() {
             return Err("a program that runs cannot be moved to another GPU".into());
         }
         if change.share.way.is_some() {
@@ -146,49 +150,13 @@ impl Running {
         }
         let tenant = self.ledger.get(number).ok_or("it is gone")?;
         let share = tenant.share.with(&change.share)?;
-        let gpu = share.gpu.as_deref().and_then(|text| self.config.gpus.named(text).ok()).cloned();
-        self.check(Some(number), &share, gpu.as_ref())?;
+        self.check(number, &share)?;
         if let Some(tenant) = self.ledger.get_mut(number) {
             tenant.share = share.clone();
         }
         (self.write_now, self.tick_now) = (true, true);
         tracing::info!(tenant = change.name, user, "changed");
         Ok(share)
-    }
-
-    /// Whether the GPUs have what a share asks for.
-    fn check(&self, number: Option<u32>, share: &Share, gpu: Option<&Gpu>) -> Result<(), String> {
-        let gpus = &self.config.gpus.gpus;
-        let largest = gpu.into_iter().chain(gpus.iter().filter(|_| gpu.is_none())).map(|gpu| gpu.memory_bytes).max();
-        if let (Some(wanted), Some(there)) = (share.memory, largest)
-            && wanted.0 > there
-        {
-            return Err(format!("{wanted} of memory is more than the GPU has, which is {}", Bytes(there)));
-        }
-        for board in &self.boards {
-            // Where it will run is known when it was said, when it runs, or when there is only one place.
-            let is_on = |number: Option<u32>, share: &Share| match &share.gpu {
-                Some(named) => self.config.gpus.named(named).is_ok_and(|gpu| gpu.uuid == board.gpu.uuid),
-                None => gpus.len() == 1 || number.is_some_and(|number| board.has(number)),
-            };
-            if share.request.permille() == 0 || !is_on(number, share) {
-                continue;
-            }
-            let others = self.ledger.iter().filter(|(other, _)| Some(*other) != number);
-            let others = others.filter(|(other, tenant)| is_on(Some(*other), &tenant.share));
-            let taken: u32 = others.map(|(_, tenant)| tenant.share.request.permille()).sum();
-            if taken + share.request.permille() > WHOLE {
-                let left = WHOLE.saturating_sub(taken);
-                return Err(format!(
-                    "a request of {} cannot be kept: others were promised all but {}.{}% of GPU {}",
-                    share.request,
-                    left / 10,
-                    left % 10,
-                    board.gpu.index
-                ));
-            }
-        }
-        Ok(())
     }
 
     fn status(&self, asked: &StatusAsked) -> Status {
@@ -216,6 +184,7 @@ impl Running {
             name: tenant.name.clone(),
             user: tenant.user,
             share: tenant.share.clone(),
+            placed: tenant.placed.clone(),
             ..TenantStatus::default()
         });
         // Those that do nothing are named as far as there is room.

@@ -265,6 +265,7 @@ impl Board {
                 user: tenant.user,
                 processes: processes.collect(),
                 share: tenant.share.clone(),
+                placed: tenant.placed.clone(),
                 given_permille: self.sharing.share_of(TenantId(*number)).unwrap_or(0),
                 used_permille,
                 memory_bytes: account.used_bytes,
@@ -311,6 +312,11 @@ impl Board {
     pub(super) fn wait_permille(&self, command: u64, user: u32, running: &[u32]) -> Option<u64> {
         let here = running.iter().filter_map(|tenant| self.accounts.get(tenant)?.wait_permille()).next();
         here.or_else(|| self.learned.read(&self.learned.command(command, user, &self.gpu.name)).wait_permille)
+    }
+
+    /// Memory that a tenant's processes have here.
+    pub(super) fn used_bytes(&self, tenant: u32) -> u64 {
+        self.accounts.get(&tenant).map_or(0, |account| account.used_bytes)
     }
 
     /// Whether a tenant has a process here.

@@ -94,6 +94,22 @@ impl Gpus {
         found
     }
 
+    /// The GPUs that somebody means by such words with commas between them, or by `all`.
+    pub fn listed(&self, text: &str) -> Result<Vec<&Gpu>, String> {
+        if text == "all" {
+            return Ok(self.gpus.iter().collect());
+        }
+        let mut found: Vec<&Gpu> = Vec::new();
+        for word in text.split(',') {
+            let gpu = self.named(word.trim())?;
+            if found.iter().any(|other| other.uuid == gpu.uuid) {
+                return Err(format!("GPU {} is named twice in `{text}`", gpu.index));
+            }
+            found.push(gpu);
+        }
+        Ok(found)
+    }
+
     /// The GPU that somebody means by a number, a UUID or the beginning of one.
     pub fn named(&self, text: &str) -> Result<&Gpu, String> {
         let count = self.gpus.len();
@@ -157,5 +173,10 @@ mod tests {
         assert!(gpus.named("gpu-").unwrap_err().contains("more than one"));
         assert!(gpus.named("GPU-77").unwrap_err().contains("`weft doctor`"));
         assert!(gpus.named("").is_err());
+        let numbers = |text: &str| Ok::<_, String>(gpus.listed(text)?.iter().map(|gpu| gpu.index).collect::<Vec<_>>());
+        assert_eq!(numbers("1, 0"), Ok(vec![1, 0]));
+        assert_eq!(numbers("all"), Ok(vec![0, 1]));
+        assert_eq!(numbers("1,GPU-1111"), Err("GPU 1 is named twice in `1,GPU-1111`".into()));
+        assert_eq!(numbers("0,7"), Err("there is no GPU 7; this machine has 2, numbered from 0".into()));
     }
 }

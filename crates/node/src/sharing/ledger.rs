@@ -23,6 +23,8 @@ pub(super) struct Tenant {
     pub(super) share: Share,
     /// A hash of what is run, where that was said.
     pub(super) command: Option<u64>,
+    /// Why it is on the GPUs it is on, where that was decided here.
+    pub(super) placed: String,
     /// Connections that registered it.
     pub(super) registered: BTreeSet<Token>,
     /// Connections of its processes.
@@ -40,6 +42,7 @@ impl Tenant {
             user,
             share,
             command: None,
+            placed: String::new(),
             registered: BTreeSet::new(),
             processes: BTreeSet::new(),
             leader: None,

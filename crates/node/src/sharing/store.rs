@@ -34,6 +34,8 @@ struct WrittenTenant {
     share: Share,
     #[serde(default)]
     command: Option<u64>,
+    #[serde(default)]
+    placed: String,
     /// The process that it lives as long as, and when that started.
     process: Option<(u32, u64)>,
 }
@@ -51,6 +53,7 @@ impl Store {
             user: tenant.user,
             share: tenant.share.clone(),
             command: tenant.command,
+            placed: tenant.placed.clone(),
             process: tenant.leader.as_ref().map(|leader| (leader.pid, leader.started)),
         });
         let written = Written { boot: self.boot.clone(), tenants: tenants.collect() };
@@ -74,11 +77,11 @@ impl Store {
         if written.boot != self.boot {
             return ledger;
         }
-        for WrittenTenant { name, user, share, command, process } in written.tenants {
+        for WrittenTenant { name, user, share, command, placed, process } in written.tenants {
             let leader = process.and_then(|(pid, started)| Watched::again(pid, started));
             let kept_until_ns = now_ns + KEPT_NS;
             // Names in it are unless somebody edited it, and then the first one counts.
-            let _ = ledger.add(Tenant { command, leader, kept_until_ns, ..Tenant::new(name, user, share) });
+            let _ = ledger.add(Tenant { command, placed, leader, kept_until_ns, ..Tenant::new(name, user, share) });
         }
         ledger
     }

@@ -35,6 +35,9 @@ pub struct Register {
     /// A hash of what is run: what earlier runs of it were like says where the next one is best off.
     #[serde(default)]
     pub command: Option<u64>,
+    /// Whether to be told to come again, where there is no room for it at the moment.
+    #[serde(default)]
+    pub wait: bool,
 }
 
 /// What is to be different.
@@ -67,6 +70,8 @@ pub enum Answer {
     Sharing(String),
     /// How everybody is.
     Status(Status),
+    /// There is no room for it at the moment, and why; only who would wait is told so.
+    Later(String),
     /// No, and why. The connection stays.
     Error(String),
 }
@@ -76,7 +81,7 @@ pub enum Answer {
 pub struct Registered {
     /// What it is called, which is what it asked for unless that was taken.
     pub name: String,
-    /// The UUID of the GPU it asked for, where it asked for one.
+    /// UUIDs of the GPUs that its programs are to see, with commas between them; none where they see all.
     pub gpu: Option<String>,
     /// The MPS server that its programs are to use, where they share in space.
     #[serde(default)]
@@ -143,6 +148,9 @@ pub struct TenantStatus {
     pub processes: Vec<u32>,
     /// What it may have.
     pub share: Share,
+    /// Why it is on the GPUs it is on, where the daemon decided.
+    #[serde(default)]
+    pub placed: String,
     /// What it is given at present, in thousandths of the GPU.
     pub given_permille: u32,
     /// What it used over the last second, in thousandths of the GPU.

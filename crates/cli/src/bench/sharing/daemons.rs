@@ -52,7 +52,9 @@ impl Daemons {
         let mut command = match world.needs_weft() {
             true => {
                 let mut command = self.weft_command();
-                command.arg("run").args(["--class", rpc::share::class_name(class)]).args(run_flags(world)).arg("--");
+                command.arg("run").args(["--class", rpc::share::class_name(class)]).args(run_flags(world));
+                // A pair meets on the GPU that both take by themselves, as it does without Weft.
+                command.args(["--gpu", "all", "--"]);
                 command.args(words);
                 command
             }

@@ -1,0 +1,247 @@
+//! Programs that come to one machine with several GPUs.
+//!
+//! What a program is promised and what it may reach are placed as any instance is: beside others that leave room, and on
+//! an idle GPU where none does. A program that names no limit may take a whole GPU, so it is alone for as long as there
+//! are idle ones. After that it goes where the least is asked for, because sharing is better than not running; only a
+//! promise that cannot be kept is refused.
+
+use super::explain::giga;
+use super::policies::by_name;
+use super::{Demand, Kind, Need, Piece, Plan, Reason, Refusal, Rules, State, WHOLE, explain};
+use crate::{GpuId, InstanceId, NodeId};
+use std::collections::BTreeSet;
+
+/// A program on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// What people call it.
+    pub name: String,
+    /// What it does.
+    pub kind: Kind,
+    /// What it takes, or may take.
+    pub need: Need,
+}
+
+/// A GPU of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Its number.
+    pub gpu: GpuId,
+    /// Bytes.
+    pub memory: u64,
+    /// Who is on it, in the order they came. Together they may be promised more than there is.
+    pub guests: Vec<Guest>,
+}
+
+/// Where a program goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Its GPUs.
+    pub gpus: Vec<GpuId>,
+    /// Why, a line for each.
+    pub why: Vec<String>,
+    /// Whether its memory, or that of others, may turn out not to be there.
+    pub crowded: bool,
+}
+
+/// Chooses among these GPUs of a machine.
+pub fn choose(hosts: &[Host], demand: &Demand) -> Result<Choice, Refusal> {
+    let state = state(hosts);
+    let policy = by_name("weft").expect("it is one of the policies");
+    match policy.place(&state, demand) {
+        Ok(plan) => {
+            let gpus = plan.pieces.iter().map(|piece| piece.gpu).collect();
+            Ok(Choice { gpus, why: explain(&state, demand, &plan), crowded: false })
+        }
+        Err(refusal) if hosts.len() < demand.gpus => Err(refusal),
+        Err(_) => least_asked(hosts, &state, demand),
+    }
+}
+
+/// The machine as a plan sees it. Who was promised more than is left has what is left.
+fn state(hosts: &[Host]) -> State {
+    let mut state = State::new(Rules::SHARED);
+    let mut next = 0;
+    for Host { gpu, memory, guests } in hosts {
+        let gpu = *gpu;
+        state.join(gpu, NodeId::new(0), *memory, BTreeSet::new());
+        for guest in guests {
+            let room = state.rooms()[gpu.index()];
+            let need = Need {
+                request: guest.need.request.min(room.request),
+                limit: guest.need.limit.min(room.limit),
+                quota: WHOLE,
+                memory: guest.need.memory.min(room.memory),
+            };
+            let piece = Piece { gpu, need, start: 0, reason: Reason::Fits };
+            let plan = Plan { moves: Vec::new(), pieces: vec![piece] };
+            let placed = state.apply(InstanceId(next), Demand::new(&*guest.name, guest.kind, 1, need), &plan);
+            placed.expect("it takes no more than there is");
+            next += 1;
+        }
+    }
+    state
+}
+
+/// GPUs that can keep the promise: those where its memory is free first, then those that the least is asked of.
+fn least_asked(hosts: &[Host], state: &State, demand: &Demand) -> Result<Choice, Refusal> {
+    let need = &demand.need;
+    let room = |host: &Host| state.rooms()[host.gpu.index()];
+    let lacks_memory = |host: &Host| room(host).memory < need.memory;
+    let asked = |host: &Host| -> u32 { host.guests.iter().map(|guest| guest.need.limit).sum() };
+    let keeps = |host: &&Host| room(host).request >= need.request && host.memory >= need.memory;
+    let mut able: Vec<&Host> = hosts.iter().filter(keeps).collect();
+    if able.len() < demand.gpus {
+        return Err(refusal(state, demand));
+    }
+    able.sort_by_key(|host| (lacks_memory(host), asked(host), host.guests.len(), host.gpu));
+    able.truncate(demand.gpus);
+    let line = |host: &&Host| {
+        format!(
+            "gpu {}: no GPU has room for its limit, and the least is asked of this one: {}% in all, by {}; {} of {} GB \
+             of memory are spoken for",
+            host.gpu.0,
+            asked(host) / 10,
+            host.guests.len(),
+            giga(host.memory - room(host).memory),
+            giga(host.memory)
+        )
+    };
+    let why = able.iter().map(line).collect();
+    let crowded = able.iter().any(|host| lacks_memory(host));
+    Ok(Choice { gpus: able.iter().map(|host| host.gpu).collect(), why, crowded })
+}
+
+/// Why no GPU keeps the promise, or not enough of them.
+fn refusal(state: &State, demand: &Demand) -> Refusal {
+    let (need, gpus) = (&demand.need, demand.gpus);
+    let able = state.gpus().iter().enumerate().filter(|(_, gpu)| gpu.alive && gpu.memory >= need.memory);
+    let mut left: Vec<(u32, usize)> = able.map(|(index, _)| (state.rooms()[index].request, index)).collect();
+    left.sort_unstable_by(|one, other| other.cmp(one));
+    let reason = match left.get(gpus - 1) {
+        None => format!("{} GB of memory is more than {gpus} of the GPUs have", giga(need.memory)),
+        Some((most, last)) => format!(
+            "a request of {}% cannot be kept: others were promised all but {}% of {}",
+            f64::from(need.request) / 10.0,
+            f64::from(*most) / 10.0,
+            match (gpus - 1, left.len()) {
+                (0, 1) => format!("GPU {last}"),
+                (0, _) => "every GPU".to_owned(),
+                (better, _) => format!("every GPU but {better}"),
+            }
+        ),
+    };
+    Refusal { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1 << 30;
+
+    fn guest(name: &str, kind: Kind, request: u32, limit: u32, memory_gb: u64) -> Guest {
+        Guest { name: name.into(), kind, need: Need::new(request, limit, memory_gb * GB) }
+    }
+
+    fn machine(gpus: usize) -> Vec<Host> {
+        (0..gpus).map(|gpu| Host { gpu: GpuId::new(gpu), memory: 40 * GB, guests: Vec::new() }).collect()
+    }
+
+    /// Lets programs come one after the other, and says where each went.
+    #[track_caller]
+    fn check(gpus: usize, programs: &[(Guest, usize)], expected: &str) {
+        let mut hosts = machine(gpus);
+        let mut told = String::new();
+        for (guest, wanted) in programs {
+            let demand = Demand::new(&*guest.name, guest.kind, *wanted, guest.need);
+            match choose(&hosts, &demand) {
+                Ok(choice) => {
+                    choice.gpus.iter().for_each(|gpu| hosts[gpu.index()].guests.push(guest.clone()));
+                    let crowded = if choice.crowded { " (crowded)" } else { "" };
+                    told += &format!("{}{crowded}: {}\n", guest.name, choice.why.join(" | "));
+                }
+                Err(refusal) => told += &format!("{}: {refusal}\n", guest.name),
+            }
+        }
+        let expected: Vec<&str> = expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn programs_that_name_no_limit_are_alone_while_there_are_idle_gpus() {
+        let program = |name| (guest(name, Kind::Training, 0, 1000, 0), 1);
+        check(
+            2,
+            &[program("a"), program("b"), program("c"), program("d")],
+            "a: gpu 0: request 0.00 of 1.00 taken, no GPU in use has room; memory 0 of 40 GB
+             b: gpu 1: request 0.00 of 1.00 taken, no GPU in use has room; memory 0 of 40 GB
+             c: gpu 0: no GPU has room for its limit, and the least is asked of this one: 100% in all, by 1; \
+             0 of 40 GB of memory are spoken for
+             d: gpu 1: no GPU has room for its limit, and the least is asked of this one: 100% in all, by 1; \
+             0 of 40 GB of memory are spoken for",
+        );
+    }
+
+    #[test]
+    fn programs_that_say_what_they_take_complement_each_other() {
+        check(
+            2,
+            &[
+                (guest("train", Kind::Training, 400, 800, 25), 1),
+                (guest("serve", Kind::Inference, 300, 600, 10), 1),
+                (guest("more", Kind::Inference, 400, 600, 10), 1),
+            ],
+            "train: gpu 0: request 0.40 of 1.00 taken, no GPU in use has room; memory 25 of 40 GB
+             serve: gpu 0: request 0.70 of 1.00 taken, complements train; memory 35 of 40 GB
+             more: gpu 1: request 0.40 of 1.00 taken, no GPU in use has room; memory 10 of 40 GB",
+        );
+    }
+
+    #[test]
+    fn a_job_on_several_gpus_has_different_ones() {
+        check(
+            3,
+            &[
+                (guest("one", Kind::Inference, 500, 1000, 10), 1),
+                (guest("two", Kind::Training, 600, 1000, 10), 2),
+                (guest("three", Kind::Training, 500, 1000, 10), 2),
+                (guest("four", Kind::Training, 0, 1000, 0), 4),
+            ],
+            "one: gpu 0: request 0.50 of 1.00 taken, no GPU in use has room; memory 10 of 40 GB
+             two: gpu 1: request 0.60 of 1.00 taken, no GPU in use has room; memory 10 of 40 GB | \
+             gpu 2: request 0.60 of 1.00 taken, no GPU in use has room; memory 10 of 40 GB
+             three: a request of 50% cannot be kept: others were promised all but 40% of every GPU but 1
+             four: four needs 4 GPUs with 0 GB and a share of 0.00 free, and there is room on 0: stop something, or add GPUs",
+        );
+    }
+
+    #[test]
+    fn memory_that_may_not_be_there_is_told() {
+        check(
+            2,
+            &[
+                (guest("a", Kind::Training, 0, 1000, 30), 1),
+                (guest("b", Kind::Training, 0, 1000, 20), 1),
+                (guest("c", Kind::Training, 0, 1000, 30), 1),
+                (guest("d", Kind::Training, 0, 1000, 50), 1),
+            ],
+            "a: gpu 0: request 0.00 of 1.00 taken, no GPU in use has room; memory 30 of 40 GB
+             b: gpu 1: request 0.00 of 1.00 taken, no GPU in use has room; memory 20 of 40 GB
+             c (crowded): gpu 0: no GPU has room for its limit, and the least is asked of this one: 100% in all, by 1; \
+             30 of 40 GB of memory are spoken for
+             d: 50 GB of memory is more than 1 of the GPUs have",
+        );
+    }
+
+    #[test]
+    fn more_than_there_is_on_a_gpu_is_a_full_gpu() {
+        let mut hosts = machine(2);
+        let all = guest("all", Kind::Inference, 800, 1000, 30);
+        hosts[0].guests = vec![all.clone(), all.clone(), all.clone()];
+        let demand = Demand::new("small", Kind::Inference, 1, Need::new(100, 200, GB));
+        assert_eq!(choose(&hosts, &demand).map(|choice| choice.gpus), Ok(vec![GpuId(1)]));
+        hosts[1].guests = vec![all.clone(), all];
+        assert!(choose(&hosts, &demand).unwrap_err().reason.contains("cannot be kept"), "{demand:?}");
+    }
+}

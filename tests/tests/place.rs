@@ -1,0 +1,129 @@
+//! Programs on a machine with several stand-in GPUs: where they go and why, and who waits for room.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod stand_in;
+mod support;
+
+use serde_json::Value;
+use stand_in::{Machine, Running};
+use std::process::Output;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Starts a program that works without end, and waits until it does.
+fn start(machine: &Machine, name: &str, share: &[&str]) -> Running {
+    let program =
+        machine.start(&[share, &["--name", name]].concat(), "closedloop", &["--seconds", "60", "--us", "500"]);
+    machine.wait(name, |machine| gpu_of(machine, name));
+    program
+}
+
+/// The number of the GPU on which a program works.
+fn gpu_of(machine: &Machine, name: &str) -> Option<u64> {
+    let status = machine.try_status()?;
+    let has = |gpu: &&Value| gpu["tenants"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == name));
+    status["gpus"].as_array()?.iter().find(has)?["index"].as_u64()
+}
+
+fn explained(machine: &Machine, name: &str) -> String {
+    text(&machine.ask(&["explain", name]).stdout)
+}
+
+fn visible(machine: &Machine, share: &[&str]) -> Output {
+    machine.ask(&[&["run"], share, &["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]].concat())
+}
+
+#[test]
+fn programs_go_where_there_is_room_and_tell_why() {
+    let machine = Machine::with_gpus(2);
+    let _train = start(&machine, "train", &["--class", "best-effort", "--limit", "80%", "--memory", "600MiB"]);
+    let _whole = start(&machine, "whole", &[]);
+    let _serve =
+        start(&machine, "serve", &["--class", "latency", "--request", "30%", "--limit", "60%", "--memory", "200MiB"]);
+    assert_eq!(["train", "whole", "serve"].map(|name| gpu_of(&machine, name)), [Some(0), Some(1), Some(0)]);
+    let serve = explained(&machine, "serve");
+    assert!(
+        serve.starts_with("serve on GPU 0 (Weft stand-in GPU): latency, was promised 30% and may have 60%;"),
+        "{serve}"
+    );
+    assert!(serve.contains("gpu 0: request 0.30 of 1.00 taken, complements train; memory 0.8 of 1 GB"), "{serve}");
+    let whole = explained(&machine, "whole");
+    assert!(whole.contains("no GPU in use has room"), "{whole}");
+    let crowd = machine.run(&["--name", "crowd"], "hello", &[]);
+    assert!(crowd.status.success(), "{}", text(&crowd.stderr));
+    // What best-effort programs were promised is not kept against others.
+    let _eager = start(&machine, "eager", &["--class", "best-effort", "--request", "60%", "--gpu", "1"]);
+    let _firm = start(&machine, "firm", &["--request", "70%", "--gpu", "1"]);
+    let greedy = machine.run(&["--class", "best-effort", "--request", "10%", "--gpu", "1"], "hello", &[]);
+    assert_eq!(greedy.status.code(), Some(2));
+    let told = text(&greedy.stderr);
+    assert!(told.contains("a request of 10% cannot be kept: others were promised all but 0% of GPU 1"), "{told}");
+}
+
+#[test]
+fn programs_see_the_gpus_they_asked_for() {
+    let machine = Machine::with_gpus(3);
+    let seen = |share: &[&str]| {
+        let output = visible(&machine, share);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).trim().split(',').filter(|word| !word.is_empty()).count()
+    };
+    assert_eq!(seen(&[]), 1);
+    assert_eq!(seen(&["--gpus", "2"]), 2);
+    assert_eq!(seen(&["--gpu", "2,0"]), 2);
+    assert_eq!(seen(&["--gpu", "all"]), 0);
+    // Who chose before keeps what was chosen.
+    let mut chosen = machine.weft(&["run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
+    assert_eq!(text(&chosen.env("CUDA_VISIBLE_DEVICES", "1,2").output().unwrap().stdout), "1,2\n");
+    let refused = |share: &[&str], expected: &str| {
+        let output = visible(&machine, share);
+        assert_eq!(output.status.code(), Some(2), "{share:?}");
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    };
+    refused(&["--gpus", "4"], "it asks for 4 GPUs and this machine has 3");
+    refused(&["--gpus", "0"], "0 is not in 1..");
+    refused(&["--gpu", "0,0"], "GPU 0 is named twice");
+    refused(&["--gpu", "0", "--gpus", "2"], "cannot be used with");
+    refused(&["--memory", "2GiB"], "more than the GPU has");
+}
+
+#[test]
+fn a_job_waits_until_there_is_room_for_it() {
+    let machine = Machine::with_gpus(2);
+    let first = start(&machine, "first", &["--request", "80%"]);
+    let _second = start(&machine, "second", &["--request", "70%"]);
+    let refused = machine.run(&["--request", "50%"], "hello", &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = text(&refused.stderr);
+    assert!(told.contains("a request of 50% cannot be kept: others were promised all but 30% of every GPU"), "{told}");
+
+    let job = |name: &str| {
+        let share = ["--detach", "--name", name, "--request", "50%"];
+        let output = machine.run(&share, "closedloop", &["--seconds", "60", "--us", "500"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let state = |name: &str| {
+        let asked = machine.ask(&["jobs", "--json", name]);
+        serde_json::from_slice::<Value>(&asked.stdout).unwrap_or_default()["jobs"][0].clone()
+    };
+    let told = job("later");
+    assert!(told.starts_with("later waits: a request of 50% cannot be kept"), "{told}");
+    assert_eq!(state("later")["state"], "waits for room");
+    assert!(
+        explained(&machine, "later").starts_with("waits for room: a request of 50%"),
+        "{}",
+        explained(&machine, "later")
+    );
+    // One that waits can be ended like any other.
+    assert!(job("never").starts_with("never waits"));
+    assert_eq!(text(&machine.ask(&["stop", "never"]).stdout), "never ended\n");
+
+    drop(first);
+    machine.wait("the job to run", |machine| gpu_of(machine, "later"));
+    assert_eq!(gpu_of(&machine, "later"), Some(0));
+    assert_eq!((&state("later")["state"], &state("later")["waiting"]), (&Value::from("runs"), &Value::Null));
+    assert!(machine.ask(&["stop", "later"]).status.success());
+}
