@@ -27,7 +27,7 @@ use crate::spawn::{Process, Started, kill, spawn};
 use crate::warmup::Warmup;
 use crate::weights;
 use policy::Span;
-use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Part, WorkerId};
+use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Part, Percent, WorkerId};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,8 @@ const LOAD_LOOK: Duration = Duration::from_millis(20);
 pub(crate) enum Message {
     /// Requests to run.
     Part(Part),
+    /// Have this much of the GPU.
+    Stretch(Percent),
     /// Finish and end.
     Stop,
     /// The process of this life has ended.
@@ -275,6 +277,7 @@ impl Link {
         let tick = (self.config.batch_timeout.min(self.config.parts_timeout) / 4).max(Duration::from_millis(1));
         let broken = loop {
             match messages.recv_timeout(tick) {
+                Ok(Message::Stretch(to)) => process.stretch(to),
                 Ok(Message::Stop) => self.desk.finish(),
                 Ok(Message::Ended(number)) if number == life => break Some(Broken::Gone),
                 Ok(Message::Broken(number, broken)) if number == life => break Some(broken),

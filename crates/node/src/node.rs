@@ -70,6 +70,13 @@ impl Node {
                 Kind::Onnx { .. } | Kind::Python { .. } => self.start_link(worker, spec),
             },
             ToNode::Virtual { worker, tables } => self.emulated.set(worker, &tables),
+            ToNode::Stretch { worker, to } => {
+                let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+                // Who has no GPU, or is gone, has nothing to stretch.
+                if let Some(handle) = workers.get(&worker) {
+                    drop(handle.sender.send(Message::Stretch(to)));
+                }
+            }
             ToNode::Stop { worker } => {
                 let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
                 match workers.get(&worker) {

@@ -11,10 +11,10 @@
 use crate::Config;
 use crate::connection::Connection;
 use crate::protocol::{Setup, Weights};
-use crate::sharing::{Answer, Client, Question, Register, environment};
+use crate::sharing::{Answer, Client, Question, Register, Stretch, environment};
 use crate::{python, weights};
 use anyhow::{Context, Result, anyhow, bail};
-use rpc::{Kind, ModelSpec};
+use rpc::{Kind, ModelSpec, Percent};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
@@ -33,8 +33,8 @@ const THREAD_VARIABLES: [&str; 5] =
 pub(crate) struct Process {
     child: Child,
     ended: Option<String>,
-    /// Keeps its tenant.
-    _tenant: Option<Client>,
+    /// Keeps its tenant, and its name.
+    tenant: Option<(Client, String)>,
     /// The process, as a file that is ready when it has ended.
     pub(crate) handle: Arc<OwnedFd>,
 }
@@ -70,7 +70,7 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
 
     let pid = Pid::from_child(&child);
     let mut process = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(handle) => Process { child, ended: None, _tenant: tenant, handle: Arc::new(handle) },
+        Ok(handle) => Process { child, ended: None, tenant, handle: Arc::new(handle) },
         Err(error) => {
             let mut child = child;
             let _ = child.kill();
@@ -97,7 +97,7 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
 }
 
 /// Registers the worker as a tenant with the share that its model asks for, and tells it so in its environment.
-fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Option<Client>> {
+fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Option<(Client, String)>> {
     let Some(share) = &spec.share else { return Ok(None) };
     let (Some(client), Some(library)) = (Client::find()?, &config.library) else {
         tracing::warn!(model = spec.name, "runs without its share: no GPU is shared here, or libweft.so is missing");
@@ -118,7 +118,7 @@ fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Opt
     };
     let own = spec.env.get("LD_PRELOAD").map(OsString::from).or_else(|| std::env::var_os("LD_PRELOAD"));
     command.envs(environment(&client.place, &tenant, library, own));
-    Ok(Some(client))
+    Ok(Some((client, tenant.name)))
 }
 
 /// What is typed to start a worker by hand.
@@ -161,6 +161,17 @@ impl Process {
         let mut file = [PollFd::new(&*self.handle, PollFlags::IN)];
         let patience = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
         matches!(poll(&mut file, Some(&patience)), Ok(1))
+    }
+
+    /// Lets it have this much of its GPU, where it has a share of one.
+    pub(crate) fn stretch(&self, to: Percent) {
+        let Some((client, name)) = &self.tenant else { return };
+        match client.ask(&Question::Stretch(Stretch { name: name.clone(), to })) {
+            Ok(Answer::Stretched(_)) => {}
+            Ok(answer) => tracing::warn!(tenant = name, ?answer, "its share does not follow its load"),
+            // A daemon that comes back knows what it had.
+            Err(error) => tracing::debug!(tenant = name, "its share does not follow its load: {error:#}"),
+        }
     }
 
     /// Ends it and all it started, and says how it ended.

@@ -1,6 +1,8 @@
 //! The daemon over its real socket: programs that behave, and clients that do not.
 
-use node::sharing::{Answer, Change, Client, Config, Daemon, Gpu, Gpus, Place, Question, Register, Status, Uuid};
+use node::sharing::{
+    Answer, Change, Client, Config, Daemon, Gpu, Gpus, Place, Question, Register, Status, Stretch, Uuid,
+};
 use rpc::ShareAsked;
 use shm::{
     Connection, ControlPage, FileList, MAX_MESSAGE, Message, Name, Note, NotesPage, OwnPage, SLOTS, SeenPage,
@@ -142,6 +144,25 @@ fn attach(bench: &Bench, name: &str) -> Process {
 }
 
 #[test]
+fn who_is_stretched_stays_between_its_promise_and_its_limit() {
+    let bench = Bench::new();
+    let client = bench.client();
+    register(&client, "serve", r#"{"request": "20%", "limit": "80%"}"#).unwrap();
+    let stretch = |name: &str, to: &str| {
+        let stretch = Stretch { name: name.into(), to: to.parse().unwrap() };
+        match client.ask(&Question::Stretch(stretch)).unwrap() {
+            Answer::Stretched(to) => to.to_string(),
+            Answer::Error(error) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(["50%", "95%", "5%"].map(|to| stretch("serve", to)), ["50%", "80%", "20%"]);
+    assert_eq!(stretch("nobody", "50%"), "there is no tenant `nobody`; `weft top` lists them");
+    stretch("serve", "60%");
+    assert_eq!(bench.status().idle[0].stretched_permille, 600);
+}
+
+#[test]
 fn a_program_gets_its_pages_and_its_share_and_leaves() {
     let bench = Bench::new();
     let owner = bench.client();
@@ -239,13 +260,13 @@ fn what_cannot_be_is_refused_in_words() {
     check("a", r#"{"memory": "9GiB"}"#, "more than the GPU has, which is 8GiB");
     check("a", r#"{"request": "50%", "limit": "40%"}"#, "more than the limit");
     check("a", r#"{"priority": 10}"#, "priority 10");
-    check("a", r#"{"request": "40%"}"#, "others were promised all but 30.0%");
+    check("a", r#"{"request": "40%"}"#, "others were promised all but 30%");
     register(&second, "b", r#"{"request": "30%", "gpu": "0"}"#).unwrap();
     check("c", "{}", "registered a tenant already");
     let third = bench.client();
     assert!(set(&third, "nobody", r#"{"limit": "40%"}"#).unwrap_err().contains("no tenant `nobody`"));
     assert!(set(&third, "train", r#"{"limit": "40%"}"#).unwrap_err().contains("more than the limit"));
-    assert!(set(&third, "train", r#"{"request": "80%"}"#).unwrap_err().contains("all but 70.0%"));
+    assert!(set(&third, "train", r#"{"request": "80%"}"#).unwrap_err().contains("all but 70%"));
     assert!(set(&third, "train", r#"{"gpu": "0"}"#).unwrap_err().contains("cannot be moved"));
     assert!(set(&third, "train", r#"{"memory": "9GiB"}"#).unwrap_err().contains("more than the GPU has"));
 }

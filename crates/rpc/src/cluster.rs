@@ -4,7 +4,8 @@
 //! the stream that brought it.
 
 use crate::{
-    Answer, Arrival, DataType, Failure, FromNode, Grant, Line, Outputs, Refusal, Tensor, ToGateway, ToNode, WorkerId,
+    Answer, Arrival, DataType, Failure, FromNode, Grant, Line, Outputs, Percent, Refusal, Tensor, ToGateway, ToNode,
+    WorkerId,
 };
 use policy::{Reason, Span};
 use std::sync::Arc;
@@ -200,6 +201,9 @@ pub fn from_instruction(instruction: ToNode) -> proto::ToNode {
             let tables = tables.into_iter().map(line).collect();
             to_node::Message::Virtual(proto::Virtual { worker: worker.0, tables })
         }
+        ToNode::Stretch { worker, to } => {
+            to_node::Message::Stretch(proto::Stretch { worker: worker.0, permille: to.permille() })
+        }
         ToNode::Stop { worker } => to_node::Message::Stop(worker.0),
     };
     proto::ToNode { message: Some(message) }
@@ -219,6 +223,10 @@ pub fn to_instruction(message: proto::ToNode) -> Result<ToNode, Nonsense> {
                 (line.model, Line { alpha, beta })
             };
             ToNode::Virtual { worker: WorkerId(gpu.worker), tables: gpu.tables.iter().map(line).collect() }
+        }
+        Some(to_node::Message::Stretch(stretch)) => {
+            let Some(to) = Percent::from_permille(stretch.permille) else { return wrong("a share of more than a GPU") };
+            ToNode::Stretch { worker: WorkerId(stretch.worker), to }
         }
         Some(to_node::Message::Stop(worker)) => ToNode::Stop { worker: WorkerId(worker) },
     })

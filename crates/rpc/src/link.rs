@@ -11,7 +11,7 @@
 //! numbered by the gateway that holds them, with the gateway's own number in the upper sixteen bits, so that ids are
 //! unique in a cluster. A batch may hold requests of several gateways: each sends its part.
 
-use crate::{Line, ModelInfo, ModelSpec, Tensor};
+use crate::{Line, ModelInfo, ModelSpec, Percent, Tensor};
 use policy::Span;
 use std::sync::Arc;
 use std::time::Instant;
@@ -192,6 +192,13 @@ pub enum ToNode {
         worker: WorkerId,
         /// Models and their profiles.
         tables: Vec<(u32, Line)>,
+    },
+    /// Let a worker have this much of its GPU, between what it was promised and its limit.
+    Stretch {
+        /// Which one.
+        worker: WorkerId,
+        /// How much.
+        to: Percent,
     },
     /// Let it finish what it has and end it.
     Stop {

@@ -20,6 +20,11 @@ impl Percent {
     /// None of it.
     pub const NONE: Percent = Percent(0);
 
+    /// So many thousandths; `None` for more than all.
+    pub const fn from_permille(permille: u32) -> Option<Percent> {
+        if permille > WHOLE { None } else { Some(Percent(permille)) }
+    }
+
     /// In thousandths.
     pub const fn permille(self) -> u32 {
         self.0

@@ -1,7 +1,7 @@
 //! One version of one model that is being served, or was asked to be.
 
 use crate::profile::Profile;
-use crate::scaling::Scaling;
+use crate::scaling::{self, Scaling};
 use policy::{Admission, ModelId, Span, Time};
 use rpc::{Entry, ModelInfo, ModelSpec, OrderError, State, WorkerId};
 use std::sync::Arc;
@@ -74,10 +74,14 @@ impl Deployment {
     pub(crate) fn update_scaling(&mut self, now: Time) {
         let Some(profile) = &self.profile else { return };
         let (workers, table) = (self.spec.workers, profile.table());
+        let (request, limit) = scaling::bounds(&self.spec);
         match (workers.fixed(), &mut self.scaling) {
-            (Some(count), scaling) => (self.wanted, *scaling) = (count, None),
-            (None, Some(scaling)) => scaling.update(&self.spec, &table),
-            (None, scaling @ None) => {
+            (Some(count), scaling) if request == limit => (self.wanted, *scaling) = (count, None),
+            (count, Some(scaling)) => {
+                self.wanted = count.unwrap_or(self.wanted);
+                scaling.update(&self.spec, &table);
+            }
+            (_, scaling @ None) => {
                 self.wanted = self.wanted.clamp(workers.min().max(1), workers.max());
                 *scaling = Scaling::new(now, &self.spec, &table, self.first_start);
             }

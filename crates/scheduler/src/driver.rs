@@ -8,13 +8,14 @@
 use crate::deployment::{Deployment, Place};
 use crate::pool::{Pool, Want};
 use crate::profile::Profile;
-use crate::scaling::{Change, Scaling};
+use crate::scaling::{Change, Scaling, bounds};
 use crate::store::Store;
 use crate::thread::{Config, GatewayLink, NodeLink};
 use policy::journal::Input;
+use policy::surface::Share;
 use policy::{Event, GpuId, Request, RequestId, Span, Time};
 use rpc::{
-    Arrival, Catalog, FromNode, Grant, ModelInfo, OrderError, Overview, Refusal, ToGateway, ToNode, WorkerId,
+    Arrival, Catalog, FromNode, Grant, ModelInfo, OrderError, Overview, Percent, Refusal, ToGateway, ToNode, WorkerId,
     WorkerState, WorkerView,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -52,6 +53,8 @@ pub(crate) struct Worker {
     pub(crate) pool: u32,
     pub(crate) gpu: GpuId,
     pub(crate) state: WorkerState,
+    /// What it has of its GPU.
+    pub(crate) share: Share,
     started: Time,
     flights: VecDeque<Flight>,
     last_done: Time,
@@ -312,6 +315,9 @@ impl Driver {
         }
         worker.flights.clear();
         worker.restarts += 1;
+        if let Some(deployment) = worker.model.and_then(|number| self.models.get(&number)) {
+            worker.share = bounds(&deployment.spec).0;
+        }
         worker.last_error = Some(reason.clone());
         let (pool, gpu, model) = (worker.pool, worker.gpu, worker.model);
         tracing::warn!(worker = id.0, reason, "a worker was lost");
@@ -384,20 +390,32 @@ impl Driver {
         let ids = deployment.workers.iter();
         let workers: Vec<(WorkerId, &Worker)> = ids.filter_map(|id| Some((*id, self.workers.get(id)?))).collect();
         let change = scaling.look(now, waiting, deployment.wanted, &workers);
-        if change == Change::default() {
-            return;
-        }
         let dry_run = self.config.dry_run;
+        let Change { more, fewer, stretched } = change;
+        if !dry_run {
+            for (id, share) in stretched {
+                self.stretch(id, share);
+            }
+        }
+        let Some(deployment) = self.models.get_mut(&number).filter(|_| more + fewer > 0) else { return };
         tracing::info!(model = deployment.label(), dry_run, "{}", scaling_words(deployment));
         if dry_run {
             return;
         }
         let bounds = deployment.spec.workers;
-        deployment.wanted =
-            (deployment.wanted + change.more).saturating_sub(change.fewer).clamp(bounds.min(), bounds.max());
+        deployment.wanted = (deployment.wanted + more).saturating_sub(fewer).clamp(bounds.min(), bounds.max());
         self.changed = true;
         self.staff(now, number);
         self.trim(now, number);
+    }
+
+    /// Lets a worker have as much of its GPU as its load asks for.
+    fn stretch(&mut self, id: WorkerId, share: Share) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.share = share;
+        if let (Some(node), Some(to)) = (self.nodes.get(&worker.node), Percent::from_permille(share.permille())) {
+            (node.tell)(ToNode::Stretch { worker: id, to });
+        }
     }
 
     /// Ends workers that are too many, those that have nothing to do and came last first.
@@ -436,6 +454,8 @@ impl Driver {
     pub(crate) fn new_worker(&mut self, now: Time, node: u16, model: Option<u32>, pool: u32) -> WorkerId {
         let id = WorkerId(self.next_worker);
         self.next_worker += 1;
+        let spec = model.and_then(|number| self.models.get(&number)).map(|deployment| &deployment.spec);
+        let share = spec.map_or(Share::ALL, |spec| bounds(spec).0);
         let gpu = self.pools.get_mut(&pool).expect("the pool was made before its workers").seat(id);
         let worker = Worker {
             node,
@@ -443,6 +463,7 @@ impl Driver {
             pool,
             gpu,
             state: WorkerState::Starting,
+            share,
             started: now,
             flights: VecDeque::new(),
             last_done: now,

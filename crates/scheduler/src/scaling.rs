@@ -29,10 +29,12 @@ pub(crate) struct Scaling {
 }
 
 /// What is to change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) more: usize,
     pub(crate) fewer: usize,
+    /// Workers whose share is to follow their load.
+    pub(crate) stretched: Vec<(WorkerId, Share)>,
 }
 
 impl Scaling {
@@ -77,6 +79,7 @@ impl Scaling {
     /// Looks at the deployment's workers, `wanted` of which are to stay.
     pub(crate) fn look(&mut self, now: Time, waiting: usize, wanted: usize, workers: &[(WorkerId, &Worker)]) -> Change {
         let passed = (now - self.looked).nanos().max(1);
+        let limit = self.scaler.service().sizes()[0].limit;
         let view = |(place, (id, worker)): (usize, &(WorkerId, &Worker))| {
             let busy = worker.busy - self.busy.get(id).copied().unwrap_or(worker.busy);
             policy::autoscale::Worker {
@@ -89,8 +92,9 @@ impl Scaling {
                     WorkerState::Stopping => State::Draining,
                 },
                 size: 0,
-                share: Share::ALL,
-                ceiling: Share::ALL,
+                share: worker.share,
+                // What neighbours take of it is seen in how long batches take.
+                ceiling: limit,
                 // Nobody else has what it takes.
                 alone: true,
                 busy: (busy.nanos().saturating_mul(1_000) / passed).min(1_000) as u32,
@@ -106,7 +110,11 @@ impl Scaling {
         let mut change = Change::default();
         for action in self.scaler.look(now, &view) {
             match &action {
-                Action::Stretch { .. } => continue,
+                Action::Stretch { worker, share, .. } => {
+                    let own = workers.iter().find(|(id, _)| id.0 as u32 == worker.0);
+                    change.stretched.extend(own.map(|(id, _)| (*id, *share)));
+                    continue;
+                }
                 Action::Add { .. } => change.more += 1,
                 Action::Remove { .. } => change.fewer += 1,
             }
@@ -134,7 +142,7 @@ impl Scaling {
             wanted: deployment.wanted,
             arriving: forecast.level(),
             expected: forecast.expected(cold_start),
-            worker_does: self.scaler.service().sizes()[0].throughput,
+            worker_does: self.scaler.service().sizes()[0].throughput_limit,
             cold_start: to_a_millisecond(cold_start),
             keep_alive: to_a_millisecond(self.scaler.keep_alive()),
             dry_run,
@@ -148,13 +156,27 @@ fn to_a_millisecond(span: Span) -> Span {
     Span::from_millis(span.nanos() / 1_000_000)
 }
 
-/// Workers on a CPU, or with a share that does not change: how many there are is all that changes.
+/// The share that a model's worker can count on, and where that may be stretched, its limit.
+pub(crate) fn bounds(spec: &ModelSpec) -> (Share, Share) {
+    let permille = |asked: rpc::Percent| Share::from_permille(asked.permille());
+    let stretch = spec.share.as_ref().and_then(|share| Some((permille(share.request)?, permille(share.limit)?)));
+    stretch.unwrap_or((Share::ALL, Share::ALL))
+}
+
+/// Batches are measured on all that a worker may have. What it does on less is taken to be as much less, which is the
+/// worst that can be. Workers on a CPU, or with a share that does not change, do the same at all times.
+fn size(spec: &ModelSpec, throughput: f64) -> Size {
+    let (request, limit) = bounds(spec);
+    let part = f64::from(request.permille()) / f64::from(limit.permille());
+    Size { request, limit, throughput: throughput * part, throughput_limit: throughput }
+}
+
 fn service(spec: &ModelSpec, table: &LatencyTable, cold_start: Span) -> Option<Service> {
     let rate = |size: usize| size as f64 / table.latency(size).seconds().max(1e-9);
     // Whoever comes when a batch has just begun waits for it and for its own.
     let in_time = (1..=table.max_batch()).filter(|size| *size == 1 || table.latency(*size) <= spec.slo.scale(1, 2));
     let throughput = in_time.map(rate).max_by(f64::total_cmp)?;
     let replicas = Replicas { min: spec.workers.min() as u32, max: spec.workers.max() as u32 };
-    let service = Service::new(spec.slo, replicas, vec![Size::fixed(Share::ALL, throughput)], cold_start).ok()?;
+    let service = Service::new(spec.slo, replicas, vec![size(spec, throughput)], cold_start).ok()?;
     Some(service.with_keep_alive(spec.keep_alive))
 }

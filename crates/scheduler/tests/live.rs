@@ -391,6 +391,46 @@ fn workers_come_when_the_load_grows_and_go_when_it_is_over() {
 }
 
 #[test]
+fn a_share_follows_the_load_and_comes_back() {
+    let mut world = world();
+    world.node(0, 0);
+    let share = r#""slo": "200ms", "share": {"request": "20%", "limit": "80%"}, "workers": 1}"#;
+    let text = format!(r#"{{"name": "m", "kind": "onnx", "path": "/x.onnx", "max_batch": 1, {share}"#);
+    let (model, worker) = deploy(&mut world, spec(&text));
+    let (mut most, mut last) = (200, 200);
+    let began = Instant::now();
+    // As much as one worker does on all that it may have, until it has that; then nothing.
+    for request in 0.. {
+        assert!(began.elapsed() < PATIENCE, "{most} at most, {last} at last");
+        if most < 800 {
+            world.arrive(request, model, Span::from_millis(200));
+        } else if last == 200 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        while let Ok(heard) = world.heard.try_recv() {
+            match heard {
+                Heard::Node(_, ToNode::Stretch { worker: whose, to }) => {
+                    assert_eq!(whose, worker);
+                    assert!((200..=800).contains(&to.permille()), "{to}");
+                    (most, last) = (most.max(to.permille()), to.permille());
+                }
+                Heard::Node(_, ToNode::Start { .. } | ToNode::Stop { .. }) => panic!("one worker was asked for"),
+                Heard::Gateway(ToGateway::Run(grant)) => {
+                    let (worker, batch, size) = (grant.worker, grant.batch, grant.size);
+                    let scheduler = world.scheduler.clone();
+                    std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(50));
+                        scheduler.news(FromNode::Done { worker, batch, size, took: Some(Span::from_millis(50)) });
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
 fn a_model_without_workers_waits_for_one_or_says_when_there_will_be_one() {
     let mut world = world();
     world.node(0, 0);

@@ -60,6 +60,9 @@ impl Whereabouts {
                 let (given, used) = (tenant.given_permille / 10, tenant.used_permille / 10);
                 told += &format!("; is given {given}% and uses {used}% now");
             }
+            if tenant.stretched_permille > share.request.permille() {
+                told += &format!("; its load asks for {}%", tenant.stretched_permille / 10);
+            }
             told += "\n";
             let lines = [&tenant.placed, &tenant.note].into_iter().filter(|line| !line.is_empty());
             lines.for_each(|line| told += &format!("  {line}\n"));

@@ -240,6 +240,7 @@ impl Account {
             class: tenant.share.class,
             priority: tenant.share.priority,
             request: tenant.share.request.permille(),
+            stretched: tenant.stretched,
             limit: tenant.share.limit.permille(),
             charged: Span::from_nanos(self.charged_ns),
             wanted: Span::from_nanos(self.wanted_ns),

@@ -5,9 +5,9 @@ use super::ledger::{Tenant, Token};
 use super::mps::Mps;
 use super::pidfd::Watched;
 use super::room::NoRoom;
-use super::wire::{Answer, Change, Question, Register, Registered, Space, Status, StatusAsked, TenantStatus};
+use super::wire::{Answer, Change, Question, Register, Registered, Space, Status, StatusAsked, Stretch, TenantStatus};
 use policy::sharing::{Class, Manner};
-use rpc::{Share, Way};
+use rpc::{Percent, Share, Way};
 use shm::{MAX_MESSAGE, Name, now_ns};
 
 /// What is left of a packet for GPUs in one answer: the rest is for tenants that use none.
@@ -20,6 +20,7 @@ pub(super) fn answer(daemon: &mut Running, token: Token, text: &str) -> Answer {
     let answered = match serde_json::from_str(text) {
         Ok(Question::Register(register)) => daemon.register(token, register),
         Ok(Question::Set(change)) => daemon.set(token, change).map(Answer::Set),
+        Ok(Question::Stretch(stretch)) => daemon.stretch(token, &stretch).map(Answer::Stretched),
         Ok(Question::Sharing(rule)) => daemon.set_rule(token, &rule).map(Answer::Sharing),
         Ok(Question::Status(asked)) => Ok(Answer::Status(daemon.status(&asked))),
         Err(error) => Err(format!("the question makes no sense: {error}")),
@@ -139,6 +140,17 @@ impl Running {
         Ok(manner.to_string())
     }
 
+    /// Lets a tenant have what its load asks for, once everybody has what it was promised.
+    fn stretch(&mut self, token: Token, stretch: &Stretch) -> Result<Percent, String> {
+        let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
+        let number = self.ledger.named_for(&stretch.name, user)?;
+        let tenant = self.ledger.get_mut(number).ok_or("it is gone")?;
+        let to = stretch.to.clamp(tenant.share.request, tenant.share.limit);
+        tenant.stretched = to.permille();
+        (self.write_now, self.tick_now) = (true, true);
+        Ok(to)
+    }
+
     fn set(&mut self, token: Token, change: Change) -> Result<Share, String> {
         let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
         let number = self.ledger.named_for(&change.name, user)?;
@@ -185,6 +197,7 @@ impl Running {
             user: tenant.user,
             share: tenant.share.clone(),
             placed: tenant.placed.clone(),
+            stretched_permille: tenant.stretched,
             ..TenantStatus::default()
         });
         // Those that do nothing are named as far as there is room.

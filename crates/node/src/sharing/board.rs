@@ -266,6 +266,7 @@ impl Board {
                 processes: processes.collect(),
                 share: tenant.share.clone(),
                 placed: tenant.placed.clone(),
+                stretched_permille: tenant.stretched,
                 given_permille: self.sharing.share_of(TenantId(*number)).unwrap_or(0),
                 used_permille,
                 memory_bytes: account.used_bytes,

@@ -21,6 +21,8 @@ pub(super) struct Tenant {
     pub(super) name: String,
     pub(super) user: u32,
     pub(super) share: Share,
+    /// What its load asks for at present, in thousandths of a GPU; 0 where nobody says.
+    pub(super) stretched: u32,
     /// A hash of what is run, where that was said.
     pub(super) command: Option<u64>,
     /// Why it is on the GPUs it is on, where that was decided here.
@@ -41,6 +43,7 @@ impl Tenant {
             name,
             user,
             share,
+            stretched: 0,
             command: None,
             placed: String::new(),
             registered: BTreeSet::new(),

@@ -36,4 +36,6 @@ pub use gpus::{Gpu, Gpus, Uuid};
 pub use place::Place;
 /// Of the pages and messages between library and daemon: those of different versions refuse each other.
 pub use shm::VERSION as PROTOCOL_VERSION;
-pub use wire::{Answer, Change, GpuStatus, Question, Register, Registered, Space, Status, StatusAsked, TenantStatus};
+pub use wire::{
+    Answer, Change, GpuStatus, Question, Register, Registered, Space, Status, StatusAsked, Stretch, TenantStatus,
+};

@@ -33,6 +33,8 @@ struct WrittenTenant {
     user: u32,
     share: Share,
     #[serde(default)]
+    stretched: u32,
+    #[serde(default)]
     command: Option<u64>,
     #[serde(default)]
     placed: String,
@@ -52,6 +54,7 @@ impl Store {
             name: tenant.name.clone(),
             user: tenant.user,
             share: tenant.share.clone(),
+            stretched: tenant.stretched,
             command: tenant.command,
             placed: tenant.placed.clone(),
             process: tenant.leader.as_ref().map(|leader| (leader.pid, leader.started)),
@@ -77,11 +80,18 @@ impl Store {
         if written.boot != self.boot {
             return ledger;
         }
-        for WrittenTenant { name, user, share, command, placed, process } in written.tenants {
+        for WrittenTenant { name, user, share, stretched, command, placed, process } in written.tenants {
             let leader = process.and_then(|(pid, started)| Watched::again(pid, started));
             let kept_until_ns = now_ns + KEPT_NS;
             // Names in it are unless somebody edited it, and then the first one counts.
-            let _ = ledger.add(Tenant { command, placed, leader, kept_until_ns, ..Tenant::new(name, user, share) });
+            let _ = ledger.add(Tenant {
+                stretched,
+                command,
+                placed,
+                leader,
+                kept_until_ns,
+                ..Tenant::new(name, user, share)
+            });
         }
         ledger
     }
@@ -100,11 +110,11 @@ mod tests {
         let share: Share = serde_json::from_str(r#"{"class": "latency", "limit": "40%", "memory": "1GiB"}"#).unwrap();
         let number = ledger.add(Tenant::new("train".into(), 7, share.clone())).unwrap();
         let tenant = ledger.get_mut(number).unwrap();
-        (tenant.leader, tenant.command) = (Watched::new(std::process::id()), Some(3));
+        (tenant.leader, tenant.command, tenant.stretched) = (Watched::new(std::process::id()), Some(3), 300);
         store.write(&ledger).unwrap();
         let mut again = store.read(1);
         let tenant = again.get(again.named("train").unwrap()).unwrap();
-        assert_eq!((tenant.user, &tenant.share, tenant.command), (7, &share, Some(3)));
+        assert_eq!((tenant.user, &tenant.share, tenant.command, tenant.stretched), (7, &share, Some(3), 300));
         assert!(tenant.leader.is_some());
         assert!(again.sweep(1 + KEPT_NS).is_empty(), "this process lives");
     }

@@ -1,6 +1,6 @@
 //! What commands ask the daemon, and what it answers: JSON in one packet each.
 
-use rpc::{Share, ShareAsked};
+use rpc::{Percent, Share, ShareAsked};
 use serde::{Deserialize, Serialize};
 
 /// What a command asks.
@@ -11,6 +11,8 @@ pub enum Question {
     Register(Register),
     /// A tenant's share changes.
     Set(Change),
+    /// A tenant's load changes.
+    Stretch(Stretch),
     /// Best-effort programs are let in by another rule, on all GPUs.
     Sharing(String),
     /// How is everybody?
@@ -50,6 +52,16 @@ pub struct Change {
     pub share: ShareAsked,
 }
 
+/// What a tenant's load asks for at present.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stretch {
+    /// Whose.
+    pub name: String,
+    /// Between its request and its limit; what is beyond is cut off.
+    pub to: Percent,
+}
+
 /// What to tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -66,6 +78,8 @@ pub enum Answer {
     Registered(Registered),
     /// The share is this.
     Set(Share),
+    /// It is stretched to this.
+    Stretched(Percent),
     /// The rule is this.
     Sharing(String),
     /// How everybody is.
@@ -148,6 +162,9 @@ pub struct TenantStatus {
     pub processes: Vec<u32>,
     /// What it may have.
     pub share: Share,
+    /// What its load asks for at present, in thousandths of the GPU; 0 where nobody says.
+    #[serde(default)]
+    pub stretched_permille: u32,
     /// Why it is on the GPUs it is on, where the daemon decided.
     #[serde(default)]
     pub placed: String,

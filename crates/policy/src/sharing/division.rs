@@ -4,8 +4,9 @@
 //! 2. Whoever wants something has a hundredth of the GPU, whoever else wants it all: a program that waits for ever looks
 //!    like one that hangs.
 //! 3. Whoever wants its request has it, as long as the requests of the more important leave room.
-//! 4. What nobody guaranteed goes to whoever wants it, the most important first, in equal parts among equals.
-//! 5. What nobody wants is everybody's headroom, up to the limit: a tenant that starts to want more is not held back
+//! 4. Whoever's load asks for more than its request, up to what it is stretched to, has that next.
+//! 5. What nobody guaranteed goes to whoever wants it, the most important first, in equal parts among equals.
+//! 6. What nobody wants is everybody's headroom, up to the limit: a tenant that starts to want more is not held back
 //!    until the next division.
 //!
 //! Best-effort tenants give way launch by launch, so theirs is all that the others did not *use*. The others give way
@@ -26,6 +27,8 @@ pub struct Claim {
     pub rank: u32,
     /// Guaranteed.
     pub request: u32,
+    /// What its load asks for at present, after everybody's guarantees; no more than its request means nothing.
+    pub stretched: u32,
     /// Never exceeded.
     pub limit: u32,
     /// The part of the time in which it had work or waited to launch some.
@@ -51,16 +54,8 @@ pub fn divide(capacity: u32, claims: &[Claim]) -> Vec<u32> {
     let mut order: Vec<usize> = (0..claims.len()).collect();
     order.sort_by_key(|index| claims[*index].rank);
     let ranks: Vec<&[usize]> = order.chunk_by(|one, other| claims[*one].rank == claims[*other].rank).collect();
-    for equals in &ranks {
-        let lacks = |index: usize| claims[index].request.min(claims[index].wants()).saturating_sub(given[index]);
-        let lacking: Vec<(usize, u32)> = equals.iter().map(|index| (*index, lacks(*index))).collect();
-        let asked: u32 = lacking.iter().map(|(_, lacking)| lacking).sum();
-        for (index, lacking) in lacking {
-            // Equals that ask for more than there is get parts of it in proportion.
-            given[index] += if asked <= left { lacking } else { lacking * left / asked };
-        }
-        left -= asked.min(left);
-    }
+    raise(&mut left, &ranks, claims, &mut given, |claim| claim.request);
+    raise(&mut left, &ranks, claims, &mut given, |claim| claim.stretched);
     let (firm, yielding): (Vec<&[usize]>, Vec<&[usize]>) = ranks.iter().partition(|equals| !gives_way(equals[0]));
     fill(&mut left, &firm, claims, &mut given);
     if !yielding.is_empty() {
@@ -70,6 +65,20 @@ pub fn divide(capacity: u32, claims: &[Claim]) -> Vec<u32> {
         fill(&mut rest, &yielding, claims, &mut given);
     }
     given
+}
+
+/// Gives everybody so much, if it wants it, rank after rank. Equals that ask for more than there is get parts of it in
+/// proportion.
+fn raise(left: &mut u32, ranks: &[&[usize]], claims: &[Claim], given: &mut [u32], to: impl Fn(&Claim) -> u32) {
+    for equals in ranks {
+        let lacks = |index: usize| to(&claims[index]).min(claims[index].wants()).saturating_sub(given[index]);
+        let lacking: Vec<(usize, u32)> = equals.iter().map(|index| (*index, lacks(*index))).collect();
+        let asked: u32 = lacking.iter().map(|(_, lacking)| lacking).sum();
+        for (index, lacking) in lacking {
+            given[index] += if asked <= *left { lacking } else { lacking * *left / asked };
+        }
+        *left -= asked.min(*left);
+    }
 }
 
 /// Gives out what is left, rank after rank, and then all of what nobody wanted to everybody.
@@ -94,7 +103,7 @@ fn fill(left: &mut u32, ranks: &[&[usize]], claims: &[Claim], given: &mut [u32])
 mod tests {
     use super::*;
 
-    /// `class priority request limit demand used`, one tenant a line, and what each is given.
+    /// `class priority request limit demand used`, and what it is stretched to, one tenant a line, and what each is given.
     #[track_caller]
     fn check(capacity: u32, claims: &str, expected: &[u32]) {
         let claim = |line: &str| {
@@ -109,6 +118,7 @@ mod tests {
                 class,
                 rank: class as u32 * 16 + number(1),
                 request: number(2),
+                stretched: words.get(6).map_or(0, |word| word.parse().expect("a number")),
                 limit: number(3),
                 demand: number(4),
                 used: number(5),
@@ -138,6 +148,19 @@ mod tests {
         check(1000, "standard 2 0 1000 600 0\n standard 3 0 1000 1000 0", &[600, 400]);
         check(1000, "standard 3 600 1000 1000 0\n standard 3 600 1000 1000 0", &[500, 500]);
         check(1000, "standard 3 600 1000 1000 0\n latency 3 600 1000 1000 0", &[400, 600]);
+    }
+
+    #[test]
+    fn who_is_stretched_has_more_once_every_promise_is_kept() {
+        // Without it, equals have the same.
+        check(1000, "latency 5 200 800 1000 0\n latency 5 200 800 1000 0", &[500, 500]);
+        check(1000, "latency 5 200 800 1000 0 700\n latency 5 200 800 1000 0", &[750, 250]);
+        check(1000, "latency 5 200 800 1000 0 600\n latency 5 200 800 1000 0 300", &[650, 350]);
+        // More than there is: in proportion to what each lacks.
+        check(1000, "latency 5 200 800 1000 0 800\n latency 5 200 800 1000 0 500", &[600, 400]);
+        check(1000, "latency 5 200 800 1000 0 800\n standard 5 600 800 1000 0", &[400, 600]);
+        check(1000, "latency 5 200 400 1000 0 800\n latency 5 200 800 300 0 300", &[400, 600]);
+        check(1000, "latency 5 300 800 100 100 800\n latency 5 200 800 1000 0", &[200, 800]);
     }
 
     #[test]

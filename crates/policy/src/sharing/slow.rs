@@ -117,7 +117,8 @@ impl Sharing {
             let known = &self.tenants[&tenant.id].allowance;
             let (request, limit) = (tenant.request.min(WHOLE), tenant.limit.min(WHOLE));
             let (demand, used) = (known.demand(), known.used());
-            Claim { class: tenant.class, rank: tenant.rank(), request: request.min(limit), limit, demand, used }
+            let (class, rank, request) = (tenant.class, tenant.rank(), request.min(limit));
+            Claim { class, rank, request, stretched: tenant.stretched.min(limit), limit, demand, used }
         };
         let claims: Vec<Claim> = view.tenants.iter().map(claim).collect();
         self.learn_capacity(view, &claims);

@@ -25,6 +25,8 @@ pub struct TenantView {
     pub priority: u8,
     /// Guaranteed when it wants it, in thousandths of the GPU.
     pub request: u32,
+    /// What its load asks for at present, in thousandths of the GPU; it comes after everybody's guarantees.
+    pub stretched: u32,
     /// Never exceeded, in thousandths of the GPU.
     pub limit: u32,
     /// GPU time x share of the SMs that it used so far. Less than at the last look: it started over.
@@ -59,6 +61,7 @@ impl TenantView {
             class: Class::Standard,
             priority: 5,
             request: 0,
+            stretched: 0,
             limit: WHOLE,
             charged: Span::ZERO,
             wanted: Span::ZERO,
