@@ -1,12 +1,13 @@
 //! What the simulator expects of a pair from what each program does alone, beside what was measured.
 
 use super::figures::PairFigures;
-use super::results::{Results, Solos};
+use super::results::{Load, Results, Run, Side, Solos};
+use policy::Span;
 use serde::Serialize;
-use sim::sharing::{Expected, predict};
+use sim::sharing::{AtRandom, Expected, Solo, predict};
 
 /// Settings that the simulator knows, and what they are called there.
-const KNOWN: [(&str, &str); 6] = [
+const KNOWN: [(&str, &str); 7] = [
     ("default", "default"),
     ("mps", "mps"),
     ("fikit", "fikit"),
@@ -14,6 +15,7 @@ const KNOWN: [(&str, &str); 6] = [
     ("orion", "orion"),
     // Of Weft, the simulator has the gate, without slices and parts of the SMs.
     ("gate", "weft"),
+    ("weft-time", "weft"),
 ];
 
 /// A pair in a setting. Ratios to alone.
@@ -48,10 +50,16 @@ pub(super) fn predictions(results: &Results, figures: &[PairFigures]) -> Vec<Pre
 
 fn of_pair(results: &Results, figures: &[PairFigures], solos: &Solos) -> Vec<Prediction> {
     let Some(pair) = figures.iter().find(|pair| pair.pair == solos.pair) else { return Vec::new() };
+    let latency = as_alone(results, &solos.pair, "alone", solos.latency, |run| run.latency.as_ref());
+    let best_effort =
+        as_alone(results, &solos.pair, "best-effort-alone", solos.best_effort, |run| run.best_effort.as_ref());
+    let options = &results.options;
+    let span = |seconds: f64| Span::from_secs_f64(seconds);
+    let (lead, duration) = (span(options.lead_seconds), span(options.poisson_seconds));
+    let at_random = AtRandom { load: options.poisson_load, lead, duration };
     let wanted = KNOWN.iter().filter_map(|(name, policy)| {
         let measured = pair.settings.iter().find(|setting| setting.setting == *name && setting.rounds > 0)?;
-        let (options, Solos { latency, best_effort, .. }) = (&results.options, solos);
-        let expected = predict(policy, *latency, *best_effort, options.poisson_load, options.seed)?;
+        let expected = predict(policy, latency, best_effort, at_random, options.seed)?;
         Some(Prediction {
             pair: pair.pair.clone(),
             setting: name,
@@ -62,6 +70,18 @@ fn of_pair(results: &Results, figures: &[PairFigures], solos: &Solos) -> Vec<Pre
         })
     });
     wanted.collect()
+}
+
+/// A program as it was when nothing counted its launches, which is what ratios are to.
+fn as_alone(results: &Results, pair: &str, setting: &str, solo: Solo, side: fn(&Run) -> Option<&Side>) -> Solo {
+    let alone =
+        results.runs.iter().filter(|run| run.pair == pair && run.setting == setting && run.load == Load::Closed);
+    let mut rates: Vec<f64> = alone.filter_map(side).map(|side| side.rate_rps).filter(|rate| *rate > 0.0).collect();
+    rates.sort_by(f64::total_cmp);
+    match rates.get(rates.len() / 2) {
+        Some(rate) => Solo { takes_ms: 1e3 / rate, ..solo },
+        None => solo,
+    }
 }
 
 /// The mean error of throughput, p99 and best-effort; `None` where nothing can be compared.
@@ -110,7 +130,6 @@ pub(super) fn sentence(predictions: &[Prediction]) -> String {
 mod tests {
     use super::super::figures::{figures, tests::sample};
     use super::*;
-    use sim::sharing::Solo;
 
     #[test]
     fn pairs_that_were_seen_alone_are_predicted_and_compared() {
