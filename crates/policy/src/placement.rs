@@ -21,6 +21,7 @@ mod window;
 mod plan;
 mod state;
 mod explain;
+mod worth;
 mod sketch;
 mod split;
 mod moves;

@@ -4,15 +4,19 @@
 //! part of the time stay where they are.
 
 use super::state::is_large;
+use super::worth::Worth;
 use super::{Kind, Move, Need, Part, Piece, Room, State, WHOLE};
 use crate::{GpuId, InstanceId};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 /// Rooms as they would be, and who has moved.
 #[derive(Debug)]
 pub(super) struct Sketch<'a> {
     pub(super) state: &'a State,
     rooms: Cow<'a, [Room]>,
+    /// Of the state before any move; counted when it is first asked for.
+    worth: OnceCell<Worth>,
     /// Changed rooms as they were before.
     undo: Vec<(GpuId, Room)>,
     /// Who has moved, in order.
@@ -31,7 +35,14 @@ pub(super) struct Mark {
 
 impl<'a> Sketch<'a> {
     pub(super) fn new(state: &'a State) -> Sketch<'a> {
-        Sketch { state, rooms: Cow::Borrowed(state.rooms()), undo: Vec::new(), moves: Vec::new(), pending: Vec::new() }
+        let (rooms, worth) = (Cow::Borrowed(state.rooms()), OnceCell::new());
+        Sketch { state, rooms, worth, undo: Vec::new(), moves: Vec::new(), pending: Vec::new() }
+    }
+
+    /// What rooms are worth.
+    #[inline]
+    pub(super) fn worth(&self) -> &Worth {
+        self.worth.get_or_init(|| Worth::new(self.state))
     }
 
     /// By GPU id.

@@ -1,104 +1,197 @@
 //! LLMs over fragments of GPUs.
 //!
 //! Memory beside large workers is of use to little else, so an LLM goes there first: to one GPU if it has room, else to
-//! a few of one node. Where a node's fragments do not suffice, they take what they can and one more GPU takes the rest;
-//! the less that is, the sooner a large worker finds room beside it.
+//! a few of one node. Of all ways the one is taken that leaves rooms worth the most (`worth`): it uses up fragments that
+//! are good for nothing else and leaves alone those where a small worker would fit. Where fragments beside large workers
+//! do not suffice, others in use help out, and an idle GPU is the last resort.
 
 use super::sketch::Sketch;
+use super::worth::{Layers, PIECE_MIN, Worth};
 use super::{Demand, Need, Piece, Reason, Room};
 use crate::GpuId;
+use std::cmp::Reverse;
 
 /// An LLM lies on so many GPUs at most: requests go through all of them one after the other.
 pub const PIECES_MAX: usize = 4;
 /// Layers are not divided finer than this.
 const GRAIN: u64 = 1 << 20;
-/// A smaller piece is not worth a hop.
-const PIECE_MIN: u64 = 1 << 30;
+/// Fragments of one node that are tried in all ways, at most: the largest.
+const FRAGMENTS_MAX: usize = 12;
 
-/// How good a way to place an LLM is; less is better.
+/// How good a way to place an LLM is; less is better. First whether it takes an idle GPU (2), one without a large worker
+/// (1) or neither, then what it costs.
 type Score = (u8, u64, u64);
 
-/// How much of an LLM's memory a GPU could hold for each thousandth of share that is free.
-struct PerShare {
-    request: u64,
-    limit: u64,
+/// A GPU that could hold some of an LLM.
+#[derive(Clone, Copy, Debug)]
+struct Fragment {
+    /// Bytes.
+    capacity: u64,
+    gpu: GpuId,
+    /// Whether no large worker is there.
+    outside: bool,
+    /// What the room is worth when the fragment is filled.
+    filled: u64,
+    /// What it loses in worth by that.
+    cost: u64,
 }
 
-impl PerShare {
-    fn new(need: &Need) -> PerShare {
-        let by = |all: u32| need.memory.checked_div(u64::from(all)).unwrap_or(u64::MAX);
-        PerShare { request: by(need.request), limit: by(need.limit) }
+/// How much of an LLM fits here, with shares to match.
+#[inline]
+fn capacity(layers: &Layers, room: &Room, need: &Need) -> u64 {
+    if room.fits(need) {
+        return need.memory;
     }
-
-    /// How much of it fits here, with shares to match.
-    #[inline]
-    fn capacity(&self, room: &Room, need: &Need) -> u64 {
-        if room.fits(need) {
-            return need.memory;
-        }
-        let request = self.request.saturating_mul(u64::from(room.request));
-        let limit = self.limit.saturating_mul(u64::from(room.limit));
-        room.memory.min(request).min(limit).min(need.memory) / GRAIN * GRAIN
-    }
+    room.memory.min(layers.held(room)).min(need.memory) / GRAIN * GRAIN
 }
 
 /// Where an LLM goes. `open`: whether an idle GPU may be used. `None`: it fits nowhere.
 pub(super) fn place(sketch: &Sketch, demand: &Demand, open: bool, barred: &[GpuId]) -> Option<Vec<Piece>> {
-    let per_share = PerShare::new(&demand.need);
-    let least = PIECE_MIN.min(demand.need.memory);
-    let mut best: Option<(Score, Vec<(GpuId, u64)>)> = None;
-    let mut fragments: Vec<(u64, GpuId)> = Vec::new();
-    let mut others: Vec<(bool, u64, GpuId)> = Vec::new();
+    let need = &demand.need;
+    let least = PIECE_MIN.min(need.memory);
+    let mut search = Search::new(sketch, need);
     for gpus in sketch.state.nodes() {
-        fragments.clear();
-        others.clear();
+        search.fragments.clear();
+        let mut idle = None;
         for gpu in gpus {
             let room = &sketch.rooms()[gpu.index()];
-            let capacity = per_share.capacity(room, &demand.need);
+            let capacity = capacity(&search.layers, room, need);
             if capacity < least || barred.contains(gpu) || !sketch.state.allows(demand, *gpu) {
                 continue;
             }
             match room.idle() {
                 // One idle GPU is as good as the next.
-                true if open && others.iter().all(|(idle, ..)| !idle) => others.push((true, capacity, *gpu)),
-                true => {}
-                false if room.large > 0 => fragments.push((capacity, *gpu)),
-                false => others.push((false, capacity, *gpu)),
+                true => idle = idle.or(Some((capacity, *gpu))),
+                false => search.offer(*gpu, capacity),
             }
         }
-        fragments.sort_unstable();
-        consider(&fragments, &others, sketch.rooms(), demand.need.memory, &mut best);
+        search.node();
+        if let Some(idle) = idle.filter(|_| open) {
+            search.open(idle);
+        }
     }
-    let (_, parts) = best?;
-    Some(pieces(sketch, &demand.need, &parts))
+    let (_, parts) = search.best?;
+    Some(pieces(sketch, need, &parts))
 }
 
-/// The best way over the fragments of one node, smallest first.
-fn consider(
-    fragments: &[(u64, GpuId)],
-    others: &[(bool, u64, GpuId)],
-    rooms: &[Room],
-    memory: u64,
-    best: &mut Option<(Score, Vec<(GpuId, u64)>)>,
-) {
-    let better = |score: Score, best: &Option<(Score, _)>| best.as_ref().is_none_or(|(least, _)| score < *least);
-    // Few pieces first, then the fragments that are left least of.
-    for count in 1..=PIECES_MAX.min(fragments.len()) {
-        let sum = |window: &[(u64, GpuId)]| window.iter().map(|(capacity, _)| capacity).sum::<u64>();
-        let Some(window) = fragments.windows(count).find(|window| sum(window) >= memory) else { continue };
-        let score = (0, count as u64, sum(window) - memory);
-        if better(score, best) {
-            *best = Some((score, fill(window.iter().copied(), memory)));
+/// What chosen fragments come to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    bytes: u64,
+    cost: u64,
+    /// The cost of one of them; no way over them costs less than the others, as only one is not filled.
+    dearest: u64,
+    outside: bool,
+}
+
+impl Held {
+    fn and(&self, fragment: &Fragment) -> Held {
+        Held {
+            bytes: self.bytes + fragment.capacity,
+            cost: self.cost + fragment.cost,
+            dearest: self.dearest.max(fragment.cost),
+            outside: self.outside || fragment.outside,
         }
-        return;
     }
-    let largest = || fragments.iter().rev().take(PIECES_MAX - 1).copied();
-    let held: u64 = largest().map(|(capacity, _)| capacity).sum();
-    let rest = memory - held.min(memory);
-    for (idle, capacity, gpu) in others.iter().filter(|(_, capacity, _)| *capacity >= rest) {
-        let score = (1 + u8::from(*idle), rest, u64::MAX - rooms[gpu.index()].memory);
-        if better(score, best) {
-            *best = Some((score, fill(largest().chain([(*capacity, *gpu)]), memory)));
+}
+
+/// Looks through the nodes, one after the other.
+struct Search<'a> {
+    rooms: &'a [Room],
+    worth: &'a Worth,
+    need: &'a Need,
+    layers: Layers,
+    /// Of the node that is looked at.
+    fragments: Vec<Fragment>,
+    /// The ones that would be used, by index.
+    chosen: Vec<usize>,
+    best: Option<(Score, Vec<(GpuId, u64)>)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(sketch: &'a Sketch, need: &'a Need) -> Search<'a> {
+        let layers = Layers::new(u64::from(need.request), u64::from(need.limit), need.memory);
+        let (fragments, chosen) = (Vec::new(), Vec::new());
+        Search { rooms: sketch.rooms(), worth: sketch.worth(), need, layers, fragments, chosen, best: None }
+    }
+
+    fn offer(&mut self, gpu: GpuId, capacity: u64) {
+        let outside = self.rooms[gpu.index()].large == 0;
+        self.fragments.push(Fragment { capacity, gpu, outside, filled: 0, cost: 0 });
+    }
+
+    fn is_better(&self, score: Score) -> bool {
+        self.best.as_ref().is_none_or(|(least, _)| score < *least)
+    }
+
+    /// All ways over the GPUs in use of this node.
+    fn node(&mut self) {
+        self.fragments.sort_unstable_by_key(|fragment| (Reverse(fragment.capacity), fragment.gpu));
+        self.fragments.truncate(FRAGMENTS_MAX);
+        let most: u64 = self.fragments.iter().take(PIECES_MAX).map(|fragment| fragment.capacity).sum();
+        if most < self.need.memory {
+            return;
+        }
+        for fragment in &mut self.fragments {
+            let room = &self.rooms[fragment.gpu.index()];
+            fragment.filled = self.worth.of(&self.layers.taken(room, fragment.capacity));
+            fragment.cost = self.worth.of(room).saturating_sub(fragment.filled);
+        }
+        self.extend(0, Held::default());
+    }
+
+    /// All ways that begin with those chosen.
+    fn extend(&mut self, from: usize, held: Held) {
+        if held.bytes >= self.need.memory {
+            return self.weigh(held.bytes - self.need.memory, held);
+        }
+        let further = (PIECES_MAX - self.chosen.len()) as u64;
+        for index in from..self.fragments.len() {
+            let fragment = self.fragments[index];
+            // The rest are no larger.
+            if held.bytes + further * fragment.capacity < self.need.memory {
+                return;
+            }
+            let next = held.and(&fragment);
+            if self.is_better((u8::from(next.outside), next.cost - next.dearest, 0)) {
+                self.chosen.push(index);
+                self.extend(index + 1, next);
+                self.chosen.pop();
+            }
+        }
+    }
+
+    /// The chosen hold the LLM and `left` more: which of them is not filled?
+    fn weigh(&mut self, left: u64, held: Held) {
+        // Where one of them is not needed, the way without it is looked at as well.
+        if self.chosen.iter().any(|index| self.fragments[*index].capacity <= left) {
+            return;
+        }
+        for at in (0..self.chosen.len()).rev() {
+            let Fragment { capacity, gpu, filled, .. } = self.fragments[self.chosen[at]];
+            let partly = self.layers.taken(&self.rooms[gpu.index()], capacity - left);
+            let kept = self.worth.of(&partly).saturating_sub(filled);
+            let score = (u8::from(held.outside), held.cost.saturating_sub(kept), left);
+            if self.is_better(score) {
+                let others = self.chosen.iter().filter(|index| **index != self.chosen[at]);
+                let order = others.chain([&self.chosen[at]]).map(|index| &self.fragments[*index]);
+                let parts = fill(order.map(|fragment| (fragment.capacity, fragment.gpu)), self.need.memory);
+                self.best = Some((score, parts));
+            }
+        }
+    }
+
+    /// The largest fragments beside large workers, and an idle GPU for the rest: the less that is, the sooner a large
+    /// worker finds room beside it.
+    fn open(&mut self, (capacity, gpu): (u64, GpuId)) {
+        let beside = self.fragments.iter().filter(|fragment| !fragment.outside);
+        let largest: Vec<(u64, GpuId)> =
+            beside.take(PIECES_MAX - 1).map(|fragment| (fragment.capacity, fragment.gpu)).collect();
+        let held: u64 = largest.iter().map(|(capacity, _)| capacity).sum();
+        let rest = self.need.memory - held.min(self.need.memory);
+        let score = (2, rest, 0);
+        if capacity >= rest && self.is_better(score) {
+            self.best = Some((score, fill(largest.into_iter().chain([(capacity, gpu)]), self.need.memory)));
         }
     }
 }
