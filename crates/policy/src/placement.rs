@@ -25,6 +25,7 @@ mod worth;
 mod sketch;
 mod split;
 mod moves;
+mod polish;
 pub mod policies;
 pub mod machine;
 

@@ -3,6 +3,7 @@
 #[path = "../../../fuzz/src/placement.rs"]
 #[allow(unreachable_pub, reason = "a module of a crate of its own in fuzz/")]
 mod target;
+mod placement_mix;
 
 use proptest::prelude::*;
 use sim::placement::{Bound, Cluster, NAMES, bound, parse, replay};
@@ -52,9 +53,9 @@ fn the_published_traces_give_the_published_figures() {
         return;
     }
     let published = [
-        (100, Bound { sums: 71, large: 71 }, [132, 117, 80, 82], [80, 76]),
-        (800, Bound { sums: 436, large: 458 }, [693, 636, 520, 499], [471, 459]),
-        (3_200, Bound { sums: 1_151, large: 1_166 }, [1_879, 1_722, 1_357, 1_321], [1_224, 1_195]),
+        (100, Bound { sums: 71, large: 71 }, [132, 117, 80, 82], [79, 75]),
+        (800, Bound { sums: 436, large: 458 }, [693, 636, 520, 499], [468, 459]),
+        (3_200, Bound { sums: 1_151, large: 1_166 }, [1_879, 1_722, 1_357, 1_321], [1_213, 1_188]),
     ];
     for (instances, least, baselines, weft) in published {
         let path = data.join(format!("instances-{instances}.txt"));
@@ -67,6 +68,21 @@ fn the_published_traces_give_the_published_figures() {
         }
         assert!(peaks[4] <= weft[0] && peaks[5] <= weft[1], "{peaks:?}, expected at most {weft:?}");
     }
+}
+
+/// The same on traces that nobody has looked at: GPUs at the busiest time over what is needed at least, on average.
+#[test]
+fn random_traces_of_the_same_mix_need_little_more_than_the_bound() {
+    let over = |policy: &str| {
+        let one = |seed: u64| {
+            let trace = placement_mix::random(seed, 800);
+            let report = replay(&trace, Cluster::default(), policy, |decide| decide()).unwrap();
+            report.peak_gpus as f64 / bound(&trace, Cluster::default()).large as f64
+        };
+        (0..6).map(one).sum::<f64>() / 6.0
+    };
+    let [dilu, weft, moves] = ["dilu", "weft", "weft-moves"].map(over);
+    assert!(weft <= 1.035 && moves <= 1.012 && dilu > 1.08, "dilu {dilu:.4}, weft {weft:.4}, weft-moves {moves:.4}");
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn candidates(sketch: &Sketch, demand: &Demand, barred: &[GpuId], most: usize) -
         let gpu = GpuId::new(index);
         let mut after = *room;
         for part in sketch.state.gpus()[index].parts.iter().filter(|part| sketch.movable(part)) {
-            leave(&mut after, part);
+            leave(&mut after, &part.need);
         }
         if after.fits(&demand.need) && !barred.contains(&gpu) && sketch.state.allows(demand, gpu) {
             let instance = |id: &InstanceId| sketch.state.instances()[id].demand.need.memory;
@@ -149,14 +149,16 @@ fn fewest(sketch: &Sketch, gpu: GpuId, need: &Need) -> Option<Vec<InstanceId>> {
         if room.fits(need) {
             break;
         }
-        leave(&mut room, part);
+        leave(&mut room, &part.need);
         leaving.push(part.instance);
     }
     room.fits(need).then_some(leaving)
 }
 
-fn leave(room: &mut Room, part: &Part) {
-    room.memory += part.need.memory;
-    room.request += part.need.request;
-    room.limit += part.need.limit;
+/// What is free once this has left.
+#[inline]
+pub(super) fn leave(room: &mut Room, need: &Need) {
+    room.memory += need.memory;
+    room.request += need.request;
+    room.limit += need.limit;
 }

@@ -6,11 +6,12 @@
 //! elsewhere. Among equals a training job that has neighbours already is disturbed rather than another: a job is as
 //! slow as its slowest worker.
 //!
-//! With moves, an idle GPU is opened only when moving a few instances cannot make room, and GPUs that a few moves empty
-//! are emptied. Training never moves.
+//! With moves, an idle GPU is opened only when moving a few instances cannot make room; then a few move where they waste
+//! less (`polish`). GPUs that a few moves empty are emptied. Training never moves.
 
 use super::{Policy, fit};
 use crate::GpuId;
+use crate::placement::polish::polish;
 use crate::placement::sketch::Sketch;
 use crate::placement::state::is_large;
 use crate::placement::{Demand, Kind, Move, Piece, Plan, Reason, Refusal, Room, State, moves, split};
@@ -47,6 +48,11 @@ impl Policy for Weft {
             let placed = placed.ok_or_else(|| fit::refusal(state, demand, part))?;
             sketch.add(&placed);
             pieces.extend(placed);
+        }
+        if self.moves > 0 && pieces.iter().any(|piece| piece.reason == Reason::Opens) {
+            // Who stays off its own service must not find it there.
+            let barred: Vec<GpuId> = pieces.iter().map(|piece| piece.gpu).filter(|_| demand.apart).collect();
+            polish(&mut sketch, &barred, self.moves);
         }
         Ok(Plan { moves: sketch.into_moves(), pieces })
     }
