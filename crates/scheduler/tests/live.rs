@@ -2,7 +2,8 @@
 
 use policy::{Span, policies};
 use rpc::{
-    Arrival, Catalog, FromNode, ModelInfo, ModelSpec, Order, OrderError, Refusal, State, ToGateway, ToNode, WorkerId,
+    Arrival, Catalog, FromNode, Grant, ModelInfo, ModelSpec, Order, OrderError, Refusal, State, ToGateway, ToNode,
+    WorkerId,
 };
 use scheduler::{Config, GatewayLink, NodeLink, Scheduler, Store};
 use std::collections::BTreeMap;
@@ -115,6 +116,16 @@ impl World {
     fn lost(&self, worker: WorkerId, reason: &str) {
         let again_in = Span::from_millis(100);
         self.scheduler.news(FromNode::Lost { worker, reason: reason.into(), again_in });
+    }
+
+    /// Plays a worker that is done with a batch after a while.
+    fn take_50ms(&self, grant: &Grant) {
+        let (worker, batch, size) = (grant.worker, grant.batch, grant.size);
+        let scheduler = self.scheduler.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            scheduler.news(FromNode::Done { worker, batch, size, took: Some(Span::from_millis(50)) });
+        });
     }
 
     fn arrive(&self, request: u64, model: u32, within: Span) {
@@ -375,12 +386,7 @@ fn workers_come_when_the_load_grows_and_go_when_it_is_over() {
                 Heard::Node(_, ToNode::Stop { worker }) => drop(world.workers.remove(&worker)),
                 Heard::Gateway(ToGateway::Run(grant)) => {
                     answered += grant.requests.len();
-                    let (worker, batch, size) = (grant.worker, grant.batch, grant.size);
-                    let scheduler = world.scheduler.clone();
-                    std::thread::spawn(move || {
-                        std::thread::sleep(Duration::from_millis(50));
-                        scheduler.news(FromNode::Done { worker, batch, size, took: Some(Span::from_millis(50)) });
-                    });
+                    world.take_50ms(&grant);
                 }
                 _ => {}
             }
@@ -416,14 +422,7 @@ fn a_share_follows_the_load_and_comes_back() {
                     (most, last) = (most.max(to.permille()), to.permille());
                 }
                 Heard::Node(_, ToNode::Start { .. } | ToNode::Stop { .. }) => panic!("one worker was asked for"),
-                Heard::Gateway(ToGateway::Run(grant)) => {
-                    let (worker, batch, size) = (grant.worker, grant.batch, grant.size);
-                    let scheduler = world.scheduler.clone();
-                    std::thread::spawn(move || {
-                        std::thread::sleep(Duration::from_millis(50));
-                        scheduler.news(FromNode::Done { worker, batch, size, took: Some(Span::from_millis(50)) });
-                    });
-                }
+                Heard::Gateway(ToGateway::Run(grant)) => world.take_50ms(&grant),
                 _ => {}
             }
         }

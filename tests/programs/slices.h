@@ -38,7 +38,7 @@ static uint32_t call(int index, uint32_t command, void *parameters, uint32_t byt
     return syscall(SYS_ioctl, group[index].file, 0xc020462aul, &made) ? 0xffff : made.status;
 }
 
-static uint32_t set_slice(uint64_t us) {
+static inline uint32_t set_slice(uint64_t us) {
     uint32_t worst = 0;
     for (int i = 0; i < groups; i++) {
         uint32_t status = call(i, SET_SLICE, &us, 8);
