@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,11 +21,16 @@ pub(super) struct Record {
     /// Seconds since 1970.
     pub(super) started: u64,
     pub(super) ended: Option<Ended>,
+    /// Whether it has its share.
+    #[serde(default)]
+    pub(super) entered: bool,
     /// Why it does not run yet.
     #[serde(default)]
     pub(super) waiting: Option<String>,
 }
 
+/// How long a job's record may take to be there.
+const RECORD_PATIENCE: Duration = Duration::from_secs(5);
 /// The variable that tells a program's starter which job it is.
 pub(super) const OWN: &str = "WEFT_JOB";
 
@@ -65,11 +70,18 @@ impl Job {
         Job::named(std::env::var_os(OWN)?.to_str()?).ok()
     }
 
-    /// Writes down that it waits, and for what, or that it waits no more.
-    pub(super) fn note_waiting(&self, reason: Option<&str>) {
-        // Its record may come a moment later, and then it is written down the next time.
-        if let Some(mut record) = self.read().filter(|record| record.waiting.as_deref() != reason) {
-            record.waiting = reason.map(str::to_owned);
+    /// Writes down that it waits, and for what, or that it has its share.
+    pub(super) fn note(&self, waiting: Option<&str>) {
+        // Whoever looks after it makes its record, a moment after it was started.
+        let until = Instant::now() + RECORD_PATIENCE;
+        let record = loop {
+            match self.read() {
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+                record => break record,
+            }
+        };
+        if let Some(mut record) = record {
+            (record.entered, record.waiting) = (waiting.is_none(), waiting.map(str::to_owned));
             // Whoever runs it does without.
             let _ = self.write(&record);
         }

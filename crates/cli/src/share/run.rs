@@ -121,21 +121,14 @@ struct Waiting {
 
 impl Waiting {
     fn because(&mut self, reason: &str) {
-        if self.reason != reason {
-            reason.clone_into(&mut self.reason);
-            // There may be nobody to tell.
-            let _ = writeln!(std::io::stderr(), "weft: waits for room: {reason}");
+        if self.reason == reason {
+            return;
         }
+        reason.clone_into(&mut self.reason);
+        // There may be nobody to tell.
+        let _ = writeln!(std::io::stderr(), "weft: waits for room: {reason}");
         if let Some(job) = Job::own() {
-            job.note_waiting(Some(reason));
-        }
-    }
-
-    fn is_over(&self) {
-        if !self.reason.is_empty()
-            && let Some(job) = Job::own()
-        {
-            job.note_waiting(None);
+            job.note(Some(reason));
         }
     }
 }
@@ -150,7 +143,9 @@ fn enter(register: Register) -> Result<(Client, Registered)> {
         attempts -= 1;
         match client.ask(&question) {
             Ok(Answer::Registered(registered)) => {
-                waiting.is_over();
+                if let Some(job) = Job::own() {
+                    job.note(None);
+                }
                 return Ok((client, registered));
             }
             Ok(Answer::Error(error)) => return Err(Misuse(format!("share a GPU: {error}")).into()),

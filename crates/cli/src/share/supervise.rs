@@ -43,6 +43,7 @@ pub(super) fn start(name: &str, program: &[OsString]) -> Result<()> {
     loop {
         let record = job.read();
         let waiting = record.as_ref().and_then(|record| record.waiting.as_ref());
+        let entered = record.as_ref().is_some_and(|record| record.entered);
         match record.as_ref().map(|record| (record.process, record.ended)) {
             Some((_, Some(ended))) if began.elapsed() < PATIENCE => {
                 let said = std::fs::read_to_string(job.log()).unwrap_or_default();
@@ -59,7 +60,7 @@ pub(super) fn start(name: &str, program: &[OsString]) -> Result<()> {
                 let reason = waiting.map_or("", String::as_str);
                 return print(&format!("{name} waits: {reason}; it starts when there is room\n"));
             }
-            Some((Some(_), None)) if began.elapsed() > SETTLED => {
+            Some((Some(_), None)) if entered && began.elapsed() > SETTLED => {
                 return print(&format!("{name} runs; what it prints is in {log}\n"));
             }
             _ if began.elapsed() > PATIENCE => {
@@ -105,6 +106,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         process: None,
         started: now(),
         ended: None,
+        entered: false,
         waiting: None,
     };
     let mut child = command.spawn().context("start the program")?;
