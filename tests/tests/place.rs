@@ -56,6 +56,11 @@ fn programs_go_where_there_is_room_and_tell_why() {
     // What best-effort programs were promised is not kept against others.
     let _eager = start(&machine, "eager", &["--class", "best-effort", "--request", "60%", "--gpu", "1"]);
     let _firm = start(&machine, "firm", &["--request", "70%", "--gpu", "1"]);
+    assert!(
+        !explained(&machine, "firm").contains("gpu 1:"),
+        "there was nothing to choose: {}",
+        explained(&machine, "firm")
+    );
     let greedy = machine.run(&["--class", "best-effort", "--request", "10%", "--gpu", "1"], "hello", &[]);
     assert_eq!(greedy.status.code(), Some(2));
     let told = text(&greedy.stderr);

@@ -75,7 +75,7 @@ impl Running {
         let way = if space.is_some() { Way::Space } else { Way::Time };
         let share = Share { gpu: found.gpu.clone(), gpus: 1, way, ..share };
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
-        let (command, placed) = (register.command, found.why);
+        let (command, placed) = (register.command, if found.chosen { found.why } else { String::new() });
         let tenant = Tenant { leader, command, placed, ..Tenant::new(name.clone(), peer.uid, share) };
         let number = self.ledger.add(tenant)?;
         if let Some(tenant) = self.ledger.get_mut(number) {

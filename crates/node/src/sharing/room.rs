@@ -19,6 +19,8 @@ pub(super) struct Found {
     pub(super) visible: Option<String>,
     /// Why there, in words.
     pub(super) why: String,
+    /// Whether there was a choice.
+    pub(super) chosen: bool,
     /// Whether memory that it was promised may turn out not to be there.
     pub(super) crowded: bool,
 }
@@ -35,12 +37,13 @@ impl Running {
     /// Where a program of this name and share goes.
     pub(super) fn find_room(&self, name: &str, share: &Share) -> Result<Found, NoRoom> {
         if share.gpu.as_deref() == Some("all") {
-            return Ok(Found { gpu: share.gpu.clone(), visible: None, why: String::new(), crowded: false });
+            let (gpu, why) = (share.gpu.clone(), String::new());
+            return Ok(Found { gpu, visible: None, why, chosen: false, crowded: false });
         }
         let machine = &self.config.gpus;
         let named = share.gpu.as_deref().map(|text| machine.listed(text)).transpose().map_err(NoRoom::Never)?;
         let wanted = named.as_ref().map_or(share.gpus as usize, Vec::len);
-        let chosen = named.is_some() || machine.gpus.len() > 1;
+        let confined = named.is_some() || machine.gpus.len() > 1;
         let gpus = named.unwrap_or_else(|| machine.gpus.iter().collect());
         if wanted > gpus.len() {
             return Err(NoRoom::Never(format!("it asks for {wanted} GPUs and this machine has {}", gpus.len())));
@@ -52,9 +55,9 @@ impl Running {
         let uuid = |gpu: &GpuId| machine.gpus.iter().find(|known| GpuId(known.index) == *gpu).map(|gpu| gpu.uuid);
         let uuids: Vec<String> = choice.gpus.iter().filter_map(uuid).map(|uuid| uuid.to_string()).collect();
         // A number may mean another GPU tomorrow.
-        let uuids = chosen.then(|| uuids.join(","));
-        let why = choice.why.join("; ");
-        Ok(Found { gpu: uuids.clone(), visible: uuids, why, crowded: choice.crowded })
+        let uuids = confined.then(|| uuids.join(","));
+        let (why, chosen) = (choice.why.join("; "), gpus.len() > wanted);
+        Ok(Found { gpu: uuids.clone(), visible: uuids, why, chosen, crowded: choice.crowded })
     }
 
     /// A GPU as somebody of this class sees it.
