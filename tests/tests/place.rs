@@ -5,7 +5,7 @@ mod stand_in;
 mod support;
 
 use serde_json::Value;
-use stand_in::{Machine, Running};
+use stand_in::{Machine, Running, program};
 use std::process::Output;
 
 fn text(bytes: &[u8]) -> String {
@@ -29,6 +29,11 @@ fn gpu_of(machine: &Machine, name: &str) -> Option<u64> {
 
 fn explained(machine: &Machine, name: &str) -> String {
     text(&machine.ask(&["explain", name]).stdout)
+}
+
+fn job(machine: &Machine, name: &str) -> Value {
+    let asked = machine.ask(&["jobs", "--json", name]);
+    serde_json::from_slice::<Value>(&asked.stdout).unwrap_or_default()["jobs"][0].clone()
 }
 
 fn visible(machine: &Machine, share: &[&str]) -> Output {
@@ -104,17 +109,14 @@ fn a_job_waits_until_there_is_room_for_it() {
     let told = text(&refused.stderr);
     assert!(told.contains("a request of 50% cannot be kept: others were promised all but 30% of every GPU"), "{told}");
 
-    let job = |name: &str| {
+    let start_job = |name: &str| {
         let share = ["--detach", "--name", name, "--request", "50%"];
         let output = machine.run(&share, "closedloop", &["--seconds", "60", "--us", "500"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    let state = |name: &str| {
-        let asked = machine.ask(&["jobs", "--json", name]);
-        serde_json::from_slice::<Value>(&asked.stdout).unwrap_or_default()["jobs"][0].clone()
-    };
-    let told = job("later");
+    let state = |name: &str| job(&machine, name);
+    let told = start_job("later");
     assert!(told.starts_with("later waits: a request of 50% cannot be kept"), "{told}");
     assert_eq!(state("later")["state"], "waits for room");
     assert!(
@@ -123,7 +125,7 @@ fn a_job_waits_until_there_is_room_for_it() {
         explained(&machine, "later")
     );
     // One that waits can be ended like any other.
-    assert!(job("never").starts_with("never waits"));
+    assert!(start_job("never").starts_with("never waits"));
     assert_eq!(text(&machine.ask(&["stop", "never"]).stdout), "never ended\n");
 
     drop(first);
@@ -131,4 +133,66 @@ fn a_job_waits_until_there_is_room_for_it() {
     assert_eq!(gpu_of(&machine, "later"), Some(0));
     assert_eq!((&state("later")["state"], &state("later")["waiting"]), (&Value::from("runs"), &Value::Null));
     assert!(machine.ask(&["stop", "later"]).status.success());
+}
+
+/// Starts a job that works without end and makes room when it is asked to; a program that is asked to end runs `on_term`.
+fn start_requeued(machine: &Machine, requeue: &str, on_term: &str) {
+    let script = format!(
+        "trap '{on_term}' TERM; {} --seconds 120 --us 500 --memory 300 & wait; wait",
+        program("closedloop").display()
+    );
+    let share = ["run", "--detach", requeue, "--class", "best-effort", "--memory", "700MiB", "--name", "train"];
+    let asked = machine.ask(&[&share[..], &["--", "sh", "-c", &script]].concat());
+    assert!(asked.status.success(), "{}", text(&asked.stderr));
+    machine.wait("the job to run", |machine| gpu_of(machine, "train"));
+}
+
+#[test]
+fn a_job_makes_room_for_who_is_more_important_and_comes_back() {
+    let machine = Machine::new();
+    start_requeued(&machine, "--requeue", "kill %1; exit 0");
+    // Nobody makes room for another best-effort program, nor for who needs none.
+    let small = machine.run(&["--class", "latency", "--memory", "100MiB"], "hello", &[]);
+    assert!(small.status.success() && !text(&small.stderr).contains("room"), "{}", text(&small.stderr));
+    let other = machine.run(&["--class", "best-effort", "--memory", "600MiB"], "hello", &[]);
+    assert!(!text(&other.stderr).contains("room"), "{}", text(&other.stderr));
+    assert_eq!((&job(&machine, "train")["state"], &job(&machine, "train")["requeued"]), (&"runs".into(), &0.into()));
+
+    let serve = start(&machine, "serve", &["--class", "latency", "--memory", "600MiB"]);
+    assert_eq!(gpu_of(&machine, "train"), None, "never two owners of the same memory");
+    machine.wait("the job to wait", |machine| (job(machine, "train")["state"] == "waits for room").then_some(()));
+    assert_eq!(job(&machine, "train")["requeued"], 1);
+    let log = text(&machine.ask(&["jobs", "train", "--log"]).stdout);
+    assert!(log.contains("weft: it makes room for serve, and is started again when there is room"), "{log}");
+    drop(serve);
+    machine.wait("the job to run again", |machine| gpu_of(machine, "train"));
+    assert_eq!(job(&machine, "train")["state"], "runs");
+    assert_eq!(text(&machine.ask(&["stop", "train"]).stdout), "train ended\n");
+    assert!(job(&machine, "train")["ended"].is_object(), "who was stopped is not started again");
+}
+
+#[test]
+fn a_job_that_does_not_make_room_is_killed() {
+    let machine = Machine::new();
+    start_requeued(&machine, "--requeue=1", "");
+    let serve = start(&machine, "serve", &["--class", "latency", "--memory", "600MiB"]);
+    let log = text(&machine.ask(&["jobs", "train", "--log"]).stdout);
+    assert!(log.contains("weft: it has not ended within 1 s and is killed"), "{log}");
+    // Somebody who made room and waits can be ended as well.
+    machine.wait("the job to wait", |machine| (job(machine, "train")["state"] == "waits for room").then_some(()));
+    assert_eq!(text(&machine.ask(&["stop", "train"]).stdout), "train ended\n");
+    drop(serve);
+}
+
+#[test]
+fn only_jobs_that_can_come_back_make_room() {
+    let machine = Machine::new();
+    let refused = |share: &[&str], expected: &str| {
+        let output = machine.run(&[share, &["--requeue"]].concat(), "hello", &[]);
+        assert_eq!(output.status.code(), Some(2), "{share:?}");
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    };
+    refused(&["--class", "best-effort", "--memory", "100MiB"], "nobody would start it again; add --detach");
+    refused(&["--detach", "--memory", "100MiB"], "only best-effort jobs make room; add --class best-effort");
+    refused(&["--detach", "--class", "best-effort"], "it has to be known how much room it needs; add --memory");
 }

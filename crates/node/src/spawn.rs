@@ -23,8 +23,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// How long a worker waits for somebody to make room, and how often it asks.
+const ROOM_PATIENCE: Duration = Duration::from_secs(3);
+const ROOM_AGAIN: Duration = Duration::from_millis(200);
 /// Variables that numeric libraries take their number of threads from.
 const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS"];
@@ -110,11 +113,18 @@ fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Opt
         share: share.clone().into(),
         command: Some(shm::stable_hash(spec.name.as_bytes())),
         wait: false,
+        leaves: false,
     };
-    let tenant = match client.ask(&Question::Register(register))? {
-        Answer::Registered(tenant) => tenant,
-        Answer::Error(error) => bail!("share a GPU: {error}"),
-        _ => bail!("share a GPU: the daemon answered something else"),
+    let question = Question::Register(register);
+    let until = Instant::now() + ROOM_PATIENCE;
+    let tenant = loop {
+        match client.ask(&question)? {
+            Answer::Registered(tenant) => break tenant,
+            Answer::Later(_) if Instant::now() < until => std::thread::sleep(ROOM_AGAIN),
+            // It is tried again, as after any other failure.
+            Answer::Later(reason) | Answer::Error(reason) => bail!("share a GPU: {reason}"),
+            _ => bail!("share a GPU: the daemon answered something else"),
+        }
     };
     let own = spec.env.get("LD_PRELOAD").map(OsString::from).or_else(|| std::env::var_os("LD_PRELOAD"));
     command.envs(environment(&client.place, &tenant, library, own));

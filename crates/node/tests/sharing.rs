@@ -80,7 +80,8 @@ impl Drop for Bench {
 
 fn register(client: &Client, name: &str, share: &str) -> Result<String, String> {
     let share: ShareAsked = serde_json::from_str(share).unwrap();
-    let register = Register { name: name.into(), rename: false, process: false, share, command: None, wait: false };
+    let register =
+        Register { name: name.into(), rename: false, process: false, share, command: None, wait: false, leaves: false };
     match client.ask(&Question::Register(register)).unwrap() {
         Answer::Registered(registered) => Ok(registered.name),
         Answer::Error(error) => Err(error),

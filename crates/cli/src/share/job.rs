@@ -27,6 +27,12 @@ pub(super) struct Record {
     /// Why it does not run yet.
     #[serde(default)]
     pub(super) waiting: Option<String>,
+    /// For whom it makes room at the moment.
+    #[serde(default)]
+    pub(super) leaving: Option<String>,
+    /// How often it made room and was started again.
+    #[serde(default)]
+    pub(super) requeued: u32,
 }
 
 /// How long a job's record may take to be there.
@@ -136,9 +142,20 @@ impl Job {
         File::open(self.path("lock")).is_ok_and(|file| file.try_lock_shared().is_err())
     }
 
+    /// Whoever looks after it is not to start it again.
+    pub(super) fn end_for_good(&self) -> Result<()> {
+        let path = self.path("stop");
+        std::fs::write(&path, []).with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Whether it was said that it is not to be started again.
+    pub(super) fn is_to_end(&self) -> bool {
+        self.path("stop").exists()
+    }
+
     /// Forgets it.
     pub(super) fn remove(&self) {
-        for kind in ["json", "log", "lock"] {
+        for kind in ["json", "log", "lock", "stop"] {
             let _ = std::fs::remove_file(self.path(kind));
         }
     }

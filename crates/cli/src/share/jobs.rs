@@ -35,6 +35,7 @@ enum State {
     Runs(Option<Box<TenantStatus>>),
     Suspended,
     Waits,
+    Leaves(String),
     Over(String),
 }
 
@@ -64,7 +65,8 @@ impl Jobs {
             let told = mine.iter().zip(&states).map(|((job, record), state)| {
                 json!({
                     "name": record.name, "state": state.word(), "command": record.command,
-                    "started": record.started, "ended": record.ended, "waiting": record.waiting, "log": job.log(),
+                    "started": record.started, "ended": record.ended, "waiting": record.waiting,
+                    "requeued": record.requeued, "log": job.log(),
                 })
             });
             return print_json(&json!({ "jobs": told.collect::<Vec<_>>() }));
@@ -89,6 +91,7 @@ impl State {
             State::Runs(_) => "runs".to_owned(),
             State::Suspended => "suspended".to_owned(),
             State::Waits => "waits for room".to_owned(),
+            State::Leaves(whom) => format!("makes room for {whom}"),
             State::Over(how) => how.clone(),
         }
     }
@@ -99,6 +102,7 @@ fn state(job: &Job, record: &Record, tenants: &[TenantStatus]) -> State {
         (Some(ended), _) => State::Over(how(ended)),
         (None, false) => State::Over("lost: it was killed with what looked after it".to_owned()),
         (None, true) if record.waiting.is_some() => State::Waits,
+        (None, true) if let Some(whom) = &record.leaving => State::Leaves(whom.clone()),
         (None, true) => match tenants.iter().find(|tenant| tenant.name == record.name) {
             Some(tenant) if tenant.share.suspended => State::Suspended,
             tenant => State::Runs(tenant.cloned().map(Box::new)),
@@ -152,7 +156,7 @@ impl Resume {
     }
 }
 
-fn suspend(name: &str, suspended: bool) -> Result<()> {
+pub(super) fn suspend(name: &str, suspended: bool) -> Result<()> {
     let share = ShareAsked { suspended: Some(suspended), ..ShareAsked::default() };
     match daemon::reach()?.ask(&Question::Set(Change { name: name.to_owned(), share }))? {
         Answer::Set(_) => Ok(()),
@@ -182,6 +186,7 @@ impl Stop {
         let Some(group) = group else {
             return Err(Misuse(format!("there is no job `{}` that runs; `weft jobs` lists them", self.name)).into());
         };
+        job.end_for_good()?;
         // Somebody who waits to launch something cannot hear.
         let _ = suspend(&self.name, false);
         kill_process_group(group, Signal::TERM).with_context(|| format!("ask {} to end", self.name))?;

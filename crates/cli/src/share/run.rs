@@ -10,7 +10,8 @@ use crate::output::{Exit, Misuse};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use node::sharing::{Answer, Client, Question, Register, Registered, environment};
-use rpc::ShareAsked;
+use policy::sharing::Class;
+use rpc::{Share, ShareAsked};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -52,6 +53,10 @@ pub(crate) struct Arguments {
     /// Wait until there is room for what it asks for, instead of failing
     #[arg(long)]
     wait: bool,
+    /// A best-effort job makes room when a program that is not best-effort needs its memory: it is asked to end (SIGTERM),
+    /// killed when it has not after so many seconds [30], and started again when there is room
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
+    requeue: Option<u64>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -63,6 +68,7 @@ Examples:
   weft run --class best-effort --memory 20GiB -- python train.py
   weft run --request 30% --limit 60% --gpu 0 --name trainer -- ./train --epochs 3
   weft run --detach --class best-effort --memory 60GiB --gpus 2 --name trainer -- torchrun --nproc-per-node 2 train.py
+  weft run --detach --requeue --class best-effort --memory 60GiB --name trainer -- python train.py --from-checkpoint
   weft set trainer --limit 40%";
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
@@ -71,11 +77,15 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let gpu = arguments.gpu.clone().or_else(|| chosen_before(arguments.gpus));
     let asked = ShareAsked { way: arguments.share_in, gpu, gpus: arguments.gpus, ..arguments.share.asked() };
     // What makes no sense anywhere is said before anything is started.
-    rpc::Share::try_from(asked.clone()).map_err(|problem| Misuse(format!("share a GPU: {problem}")))?;
+    let share = Share::try_from(asked.clone()).map_err(|problem| Misuse(format!("share a GPU: {problem}")))?;
+    if arguments.requeue.is_some() {
+        check_requeue(arguments.detach, &share)?;
+    }
     let library = library::find()?;
     let own_name = Path::new(name).file_name().unwrap_or(name).to_string_lossy().into_owned();
     if arguments.detach {
-        return supervise::start(&arguments.name.unwrap_or(own_name), &arguments.program);
+        let name = arguments.name.unwrap_or(own_name);
+        return supervise::start(&name, arguments.requeue, &arguments.program);
     }
     let register = Register {
         rename: arguments.name.is_none(),
@@ -84,6 +94,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         share: asked,
         command: Some(command_hash(&arguments.program)),
         wait: arguments.wait,
+        leaves: arguments.requeue.is_some(),
     };
     let (client, registered) = enter(register)?;
 
@@ -94,6 +105,17 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let _connection = client.survive_exec()?;
     let error = command.exec();
     Err(Exit { code: 126, text: format!("run {}: {error}", file.display()) }.into())
+}
+
+/// Only who is looked after can be started again, and only who says what it needs is not started into too little.
+fn check_requeue(detach: bool, share: &Share) -> Result<(), Misuse> {
+    let problem = match share {
+        _ if !detach && Job::own().is_none() => "nobody would start it again; add --detach",
+        share if share.class != Class::BestEffort => "only best-effort jobs make room; add --class best-effort",
+        share if share.memory.is_none() => "it has to be known how much room it needs; add --memory",
+        _ => return Ok(()),
+    };
+    Err(Misuse(format!("requeue the job: {problem}")))
 }
 
 /// Who chose GPUs the way CUDA has it keeps them: its numbers are not those of NVML, so that they mean nothing here.

@@ -2,26 +2,34 @@
 //!
 //! That process starts `weft run` again, without `--detach`, in a process group of its own and with its output in a
 //! file, waits for its end and writes it down. It does nothing else, so that the program is under its share as any
-//! other is.
+//! other is; but where the job makes room for others, it asks the daemon whether it is to, ends it, and starts it again.
+//! That one waits for room, and whoever needed it comes first.
 
 use super::job::{Ended, Job, OWN, Record, now};
+use super::{daemon, jobs};
 use crate::output::{Exit, Misuse, print};
 use anyhow::{Context, Result};
 use clap::Args;
+use node::sharing::{Answer, Question};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a program may take to be started.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is asked whether a job is to make room, and whether one that is has ended.
+const LOOK: Duration = Duration::from_millis(250);
+const ASKED_LOOK: Duration = Duration::from_millis(20);
 /// A program that ends within this is thought to have failed to start.
 const SETTLED: Duration = Duration::from_millis(300);
 
 /// Starts this command again in the background, under a process that looks after it.
-pub(super) fn start(name: &str, program: &[OsString]) -> Result<()> {
+pub(super) fn start(name: &str, requeue: Option<u64>, program: &[OsString]) -> Result<()> {
     let job = Job::named(name)?;
     // Held for a moment only: whoever looks after the job takes it over.
     drop(job.hold()?.ok_or_else(|| Misuse(format!("there is a job `{name}` already; choose another --name")))?);
@@ -35,7 +43,8 @@ pub(super) fn start(name: &str, program: &[OsString]) -> Result<()> {
     let (before, asked) = ours.split_at(run + 1);
     let asked = asked.iter().filter(|word| *word != "--detach" && *word != "--wait");
     let mut command = Command::new(own);
-    command.arg("supervise").arg(name).arg("--").args(before).arg("--wait").args(asked).args(program_words);
+    command.arg("supervise").args(requeue.map(|patience| format!("--requeue={patience}")));
+    command.arg(name).arg("--").args(before).arg("--wait").args(asked).args(program_words);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn().context("start a process that looks after the job")?;
     let began = Instant::now();
@@ -85,6 +94,9 @@ pub(super) fn how(ended: &Ended) -> String {
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct Arguments {
+    /// How many seconds it has to end when it makes room; it does not where this is not said.
+    #[arg(long)]
+    requeue: Option<u64>,
     name: String,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<OsString>,
@@ -96,9 +108,6 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let path = job.log();
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = log.with_context(|| format!("write {}", path.display()))?;
-    let mut command = Command::new(std::env::current_exe().context("find this program")?);
-    command.args(&arguments.command).env(OWN, &arguments.name).stdin(Stdio::null()).process_group(0);
-    command.stdout(log.try_clone().context("write the log")?).stderr(log);
     let words = arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut record = Record {
         name: arguments.name.clone(),
@@ -108,11 +117,83 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         ended: None,
         entered: false,
         waiting: None,
+        leaving: None,
+        requeued: 0,
     };
-    let mut child = command.spawn().context("start the program")?;
-    record.process = Some(child.id());
-    job.write(&record)?;
-    let status = child.wait().context("wait for the program")?;
-    record.ended = Some(Ended { at: now(), code: status.code(), signal: status.signal() });
-    job.write(&record)
+    loop {
+        let mut command = Command::new(std::env::current_exe().context("find this program")?);
+        command.args(&arguments.command).env(OWN, &arguments.name).stdin(Stdio::null()).process_group(0);
+        command.stdout(log.try_clone().context("write the log")?).stderr(log.try_clone().context("write the log")?);
+        let mut child = command.spawn().context("start the program")?;
+        record.process = Some(child.id());
+        job.write(&record)?;
+        let left = match arguments.requeue {
+            Some(patience) => leave_when_asked(&job, &record, &child, &log, Duration::from_secs(patience))?,
+            None => false,
+        };
+        let status = child.wait().context("wait for the program")?;
+        if !left || job.is_to_end() {
+            record.ended = Some(Ended { at: now(), code: status.code(), signal: status.signal() });
+            return job.write(&record);
+        }
+        record.requeued += 1;
+    }
+}
+
+/// Waits until the program ended; says whether it was asked to, to make room. It is not waited for as a child, so that its
+/// group is still its own.
+fn leave_when_asked(job: &Job, record: &Record, child: &Child, mut log: &File, patience: Duration) -> Result<bool> {
+    let group = Pid::from_child(child);
+    let mut say = |text: &str| {
+        // Whoever reads the log does without.
+        let _ = writeln!(log, "weft: {text}");
+    };
+    let mut asked: Option<Instant> = None;
+    let mut killed = false;
+    while !has_ended(group)? {
+        match asked {
+            Some(since) if !killed && since.elapsed() > patience => {
+                say(&format!("it has not ended within {} s and is killed", patience.as_secs()));
+                kill(group, Signal::KILL);
+                killed = true;
+            }
+            Some(_) => {}
+            None => {
+                if let Some(whom) = wanted_by(&record.name) {
+                    asked = Some(Instant::now());
+                    say(&format!("it makes room for {whom}, and is started again when there is room"));
+                    let entered = job.read().is_some_and(|record| record.entered);
+                    job.write(&Record { entered, leaving: Some(whom), ..record.clone() })?;
+                    // Somebody who waits to launch something cannot hear.
+                    let _ = jobs::suspend(&record.name, false);
+                    kill(group, Signal::TERM);
+                }
+            }
+        }
+        std::thread::sleep(if asked.is_some() { ASKED_LOOK } else { LOOK });
+    }
+    if asked.is_some() {
+        // What it started has memory, too.
+        kill(group, Signal::KILL);
+    }
+    Ok(asked.is_some())
+}
+
+/// Signals a program and what it started, if any of it is there.
+fn kill(group: Pid, signal: Signal) {
+    let _ = kill_process_group(group, signal);
+}
+
+/// Whether a child has ended.
+fn has_ended(child: Pid) -> Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(child), options).context("look after the program")?.is_some())
+}
+
+/// Who needs the job's memory.
+fn wanted_by(name: &str) -> Option<String> {
+    match daemon::reach().ok()?.ask(&Question::Wanted(name.to_owned())).ok()? {
+        Answer::Wanted(whom) => whom,
+        _ => None,
+    }
 }

@@ -4,7 +4,7 @@ use super::daemon::Running;
 use super::ledger::{Tenant, Token};
 use super::mps::Mps;
 use super::pidfd::Watched;
-use super::room::NoRoom;
+use super::room::{Found, NoRoom, Reserved};
 use super::wire::{Answer, Change, Question, Register, Registered, Space, Status, StatusAsked, Stretch, TenantStatus};
 use policy::sharing::{Class, Manner};
 use rpc::{Percent, Share, Way};
@@ -12,6 +12,8 @@ use shm::{MAX_MESSAGE, Name, now_ns};
 
 /// What is left of a packet for GPUs in one answer: the rest is for tenants that use none.
 const STATUS_BYTES: usize = MAX_MESSAGE / 2;
+/// How long it counts that somebody was asked to leave: whoever needs the room asks again before that.
+const WANTED_NS: u64 = 5_000_000_000;
 /// Bytes of a name that a number may be added to.
 const NAME_BYTES: usize = 56;
 
@@ -22,6 +24,7 @@ pub(super) fn answer(daemon: &mut Running, token: Token, text: &str) -> Answer {
         Ok(Question::Set(change)) => daemon.set(token, change).map(Answer::Set),
         Ok(Question::Stretch(stretch)) => daemon.stretch(token, &stretch).map(Answer::Stretched),
         Ok(Question::Sharing(rule)) => daemon.set_rule(token, &rule).map(Answer::Sharing),
+        Ok(Question::Wanted(name)) => daemon.wanted(token, &name).map(Answer::Wanted),
         Ok(Question::Status(asked)) => Ok(Answer::Status(daemon.status(&asked))),
         Err(error) => Err(format!("the question makes no sense: {error}")),
     };
@@ -65,6 +68,7 @@ impl Running {
             ));
         }
         let found = match self.find_room(&name, &share) {
+            Ok(found) if !found.leaving.is_empty() => return Ok(self.make_room(name, share, found)),
             Ok(found) if !(register.wait && found.crowded) => found,
             Ok(found) => return Ok(Answer::Later(format!("its memory is not free: {}", found.why))),
             Err(NoRoom::Never(reason)) => return Err(reason),
@@ -76,7 +80,8 @@ impl Running {
         let share = Share { gpu: found.gpu.clone(), gpus: 1, way, ..share };
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
         let (command, placed) = (register.command, if found.chosen { found.why } else { String::new() });
-        let tenant = Tenant { leader, command, placed, ..Tenant::new(name.clone(), peer.uid, share) };
+        let leaves = register.leaves && share.class == Class::BestEffort;
+        let tenant = Tenant { leader, command, placed, leaves, ..Tenant::new(name.clone(), peer.uid, share) };
         let number = self.ledger.add(tenant)?;
         if let Some(tenant) = self.ledger.get_mut(number) {
             tenant.registered.insert(token);
@@ -84,9 +89,34 @@ impl Running {
         if let Some(visitor) = self.visitors.get_mut(&token) {
             visitor.registered = true;
         }
+        self.reserved.retain(|reserved| reserved.name != name);
         self.write_now = true;
         tracing::info!(tenant = name, user = peer.uid, pid = peer.pid, "registered");
         Ok(Answer::Registered(Registered { name, gpu: found.visible, space }))
+    }
+
+    /// Some are to make room for somebody, who comes again. Whoever looks after them will ask.
+    fn make_room(&mut self, name: String, share: Share, found: Found) -> Answer {
+        let until_ns = now_ns() + WANTED_NS;
+        for leaving in &found.leaving {
+            if let Some(tenant) = self.ledger.named(leaving).and_then(|number| self.ledger.get_mut(number)) {
+                if tenant.wanted.is_none() {
+                    tracing::info!(tenant = leaving, by = name, "is to make room");
+                }
+                tenant.wanted = Some((name.clone(), until_ns));
+            }
+        }
+        self.reserved.retain(|reserved| reserved.name != name && reserved.until_ns > now_ns());
+        self.reserved.push(Reserved { name, share, on: found.on, until_ns });
+        Answer::Later(found.why)
+    }
+
+    /// Who a tenant is to make room for.
+    fn wanted(&self, token: Token, name: &str) -> Result<Option<String>, String> {
+        let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
+        let number = self.ledger.named_for(name, user)?;
+        let wanted = self.ledger.get(number).and_then(|tenant| tenant.wanted.as_ref());
+        Ok(wanted.filter(|(_, until_ns)| now_ns() < *until_ns).map(|(by, _)| by.clone()))
     }
 
     /// Whether a program shares in space, and where; an error where it must and cannot.

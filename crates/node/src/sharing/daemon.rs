@@ -8,6 +8,7 @@ use super::ledger::{Ledger, Tenant, Token};
 use super::mps::Mps;
 use super::pidfd::Watched;
 use super::place::Place;
+use super::room::Reserved;
 use super::store::Store;
 use anyhow::{Context, Result};
 use policy::sharing::{Manner, TICK};
@@ -121,6 +122,8 @@ pub(super) struct Running {
     pub(super) ledger: Ledger,
     pub(super) boards: Vec<Board>,
     pub(super) manner: Manner,
+    /// Room that is being made.
+    pub(super) reserved: Vec<Reserved>,
     /// Where there are GPUs.
     pub(super) mps: Option<Mps>,
     store: Store,
@@ -164,6 +167,7 @@ impl Running {
             ledger,
             boards,
             manner: Manner::default(),
+            reserved: Vec::new(),
             mps,
             store,
             tick_now: false,

@@ -35,6 +35,10 @@ pub(super) struct Tenant {
     pub(super) leader: Option<Watched>,
     /// Kept until then, whatever else goes.
     pub(super) kept_until_ns: u64,
+    /// Whether it leaves when it is asked to.
+    pub(super) leaves: bool,
+    /// Who it was asked to leave for, and until when that counts.
+    pub(super) wanted: Option<(String, u64)>,
 }
 
 impl Tenant {
@@ -50,6 +54,8 @@ impl Tenant {
             processes: BTreeSet::new(),
             leader: None,
             kept_until_ns: 0,
+            leaves: false,
+            wanted: None,
         }
     }
 

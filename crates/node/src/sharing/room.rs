@@ -1,15 +1,17 @@
 //! Where there is room for a share: on the GPUs that it names, or on those that a plan finds.
 //!
-//! What best-effort programs were promised is not kept against others: they are the first to give way.
+//! What best-effort programs were promised is not kept against others: they are the first to give way. Their memory is
+//! theirs, but for jobs that said they would leave.
 
 use super::daemon::Running;
 use super::gpus::Gpu;
 use super::ledger::Tenant;
 use policy::GpuId;
-use policy::placement::machine::{Guest, Host, choose};
+use policy::placement::machine::{Choice, Guest, Host, choose};
 use policy::placement::{Demand, Kind, Need};
 use policy::sharing::{Class, WHOLE};
 use rpc::{Bytes, Share};
+use shm::now_ns;
 
 /// Where a program goes.
 pub(super) struct Found {
@@ -23,6 +25,21 @@ pub(super) struct Found {
     pub(super) chosen: bool,
     /// Whether memory that it was promised may turn out not to be there.
     pub(super) crowded: bool,
+    /// Who has to leave before, by name.
+    pub(super) leaving: Vec<String>,
+    /// Its GPUs, where they are known here.
+    pub(super) on: Vec<GpuId>,
+}
+
+/// Room that others make for somebody, which is nobody else's meanwhile.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    /// Who it is for.
+    pub(super) name: String,
+    pub(super) share: Share,
+    pub(super) on: Vec<GpuId>,
+    /// Whoever waits for it asks again before that.
+    pub(super) until_ns: u64,
 }
 
 /// Why there is no room.
@@ -38,7 +55,15 @@ impl Running {
     pub(super) fn find_room(&self, name: &str, share: &Share) -> Result<Found, NoRoom> {
         if share.gpu.as_deref() == Some("all") {
             let (gpu, why) = (share.gpu.clone(), String::new());
-            return Ok(Found { gpu, visible: None, why, chosen: false, crowded: false });
+            return Ok(Found {
+                gpu,
+                visible: None,
+                why,
+                chosen: false,
+                crowded: false,
+                leaving: Vec::new(),
+                on: Vec::new(),
+            });
         }
         let machine = &self.config.gpus;
         let named = share.gpu.as_deref().map(|text| machine.listed(text)).transpose().map_err(NoRoom::Never)?;
@@ -50,29 +75,41 @@ impl Running {
         }
         memory_exists(share, &gpus).map_err(NoRoom::Never)?;
         let demand = Demand::new(name, kind(share), wanted, need(share, 0));
-        let hosts: Vec<Host> = gpus.iter().map(|gpu| self.host(gpu, share.class)).collect();
+        let hosts: Vec<Host> = gpus.iter().map(|gpu| self.host(gpu, name, share.class)).collect();
         let choice = choose(&hosts, &demand).map_err(|refusal| NoRoom::Now(refusal.reason))?;
         let uuid = |gpu: &GpuId| machine.gpus.iter().find(|known| GpuId(known.index) == *gpu).map(|gpu| gpu.uuid);
         let uuids: Vec<String> = choice.gpus.iter().filter_map(uuid).map(|uuid| uuid.to_string()).collect();
         // A number may mean another GPU tomorrow.
         let uuids = confined.then(|| uuids.join(","));
         let (why, chosen) = (choice.why.join("; "), gpus.len() > wanted);
-        Ok(Found { gpu: uuids.clone(), visible: uuids, why, chosen, crowded: choice.crowded })
+        let Choice { gpus: on, crowded, leaving, .. } = choice;
+        Ok(Found { gpu: uuids.clone(), visible: uuids, why, chosen, crowded, leaving, on })
     }
 
-    /// A GPU as somebody of this class sees it.
-    fn host(&self, gpu: &Gpu, class: Class) -> Host {
+    /// A GPU as somebody of this name and class sees it.
+    fn host(&self, gpu: &Gpu, name: &str, class: Class) -> Host {
         let there = self.ledger.iter().filter(|(number, tenant)| self.is_on(gpu, *number, &tenant.share));
         let board = self.boards.iter().find(|board| board.gpu.uuid == gpu.uuid);
         let guest = |(number, tenant): (u32, &Tenant)| {
             let used = board.map_or(0, |board| board.used_bytes(number));
             let mut need = need(&tenant.share, used);
-            if tenant.share.class == Class::BestEffort && class != Class::BestEffort {
+            let gives_way = tenant.share.class == Class::BestEffort && class != Class::BestEffort;
+            if gives_way {
                 need.request = 0;
             }
-            Guest { name: tenant.name.clone(), kind: kind(&tenant.share), need }
+            Guest { name: tenant.name.clone(), kind: kind(&tenant.share), need, leaves: gives_way && tenant.leaves }
         };
-        Host { gpu: GpuId(gpu.index), memory: gpu.memory_bytes, guests: there.map(guest).collect() }
+        let now = now_ns();
+        let is_here = |reserved: &&Reserved| reserved.name != name && reserved.on.contains(&GpuId(gpu.index));
+        let reserved = self.reserved.iter().filter(|reserved| reserved.until_ns > now).filter(is_here);
+        let coming = |Reserved { name, share, .. }: &Reserved| Guest {
+            name: name.clone(),
+            kind: kind(share),
+            need: need(share, 0),
+            leaves: false,
+        };
+        let guests = there.map(guest).chain(reserved.map(coming)).collect();
+        Host { gpu: GpuId(gpu.index), memory: gpu.memory_bytes, guests }
     }
 
     /// Whether a tenant is on a GPU, or will be: when it was said, when it runs, or when there is only one place.

@@ -38,6 +38,8 @@ struct WrittenTenant {
     command: Option<u64>,
     #[serde(default)]
     placed: String,
+    #[serde(default)]
+    leaves: bool,
     /// The process that it lives as long as, and when that started.
     process: Option<(u32, u64)>,
 }
@@ -57,6 +59,7 @@ impl Store {
             stretched: tenant.stretched,
             command: tenant.command,
             placed: tenant.placed.clone(),
+            leaves: tenant.leaves,
             process: tenant.leader.as_ref().map(|leader| (leader.pid, leader.started)),
         });
         let written = Written { boot: self.boot.clone(), tenants: tenants.collect() };
@@ -80,7 +83,7 @@ impl Store {
         if written.boot != self.boot {
             return ledger;
         }
-        for WrittenTenant { name, user, share, stretched, command, placed, process } in written.tenants {
+        for WrittenTenant { name, user, share, stretched, command, placed, leaves, process } in written.tenants {
             let leader = process.and_then(|(pid, started)| Watched::again(pid, started));
             let kept_until_ns = now_ns + KEPT_NS;
             // Names in it are unless somebody edited it, and then the first one counts.
@@ -88,6 +91,7 @@ impl Store {
                 stretched,
                 command,
                 placed,
+                leaves,
                 leader,
                 kept_until_ns,
                 ..Tenant::new(name, user, share)
@@ -111,11 +115,12 @@ mod tests {
         let number = ledger.add(Tenant::new("train".into(), 7, share.clone())).unwrap();
         let tenant = ledger.get_mut(number).unwrap();
         (tenant.leader, tenant.command, tenant.stretched) = (Watched::new(std::process::id()), Some(3), 300);
+        tenant.leaves = true;
         store.write(&ledger).unwrap();
         let mut again = store.read(1);
         let tenant = again.get(again.named("train").unwrap()).unwrap();
         assert_eq!((tenant.user, &tenant.share, tenant.command, tenant.stretched), (7, &share, Some(3), 300));
-        assert!(tenant.leader.is_some());
+        assert!(tenant.leader.is_some() && tenant.leaves);
         assert!(again.sweep(1 + KEPT_NS).is_empty(), "this process lives");
     }
 

@@ -15,6 +15,8 @@ pub enum Question {
     Stretch(Stretch),
     /// Best-effort programs are let in by another rule, on all GPUs.
     Sharing(String),
+    /// Is a tenant that leaves when it is asked to wanted gone?
+    Wanted(String),
     /// How is everybody?
     Status(StatusAsked),
 }
@@ -40,6 +42,10 @@ pub struct Register {
     /// Whether to be told to come again, where there is no room for it at the moment.
     #[serde(default)]
     pub wait: bool,
+    /// Whether it leaves when its memory is needed for somebody who is not best-effort, and comes again later. Whoever
+    /// looks after it asks whether it is [wanted gone](Question::Wanted).
+    #[serde(default)]
+    pub leaves: bool,
 }
 
 /// What is to be different.
@@ -84,8 +90,10 @@ pub enum Answer {
     Sharing(String),
     /// How everybody is.
     Status(Status),
-    /// There is no room for it at the moment, and why; only who would wait is told so.
+    /// There is no room for it at the moment, and why. Who would not wait is only told so when somebody makes room.
     Later(String),
+    /// Who it is to make room for, if it is.
+    Wanted(Option<String>),
     /// No, and why. The connection stays.
     Error(String),
 }

@@ -3,7 +3,8 @@
 //! What a program is promised and what it may reach are placed as any instance is: beside others that leave room, and on
 //! an idle GPU where none does. A program that names no limit may take a whole GPU, so it is alone for as long as there
 //! are idle ones. After that it goes where the least is asked for, because sharing is better than not running; only a
-//! promise that cannot be kept is refused.
+//! promise that cannot be kept is refused. Where memory is what is missing, programs that said they would leave are asked
+//! to: as few as make room, and never one that would not help.
 
 use super::explain::giga;
 use super::policies::by_name;
@@ -20,6 +21,8 @@ pub struct Guest {
     pub kind: Kind,
     /// What it takes, or may take.
     pub need: Need,
+    /// Whether it leaves when it is asked to.
+    pub leaves: bool,
 }
 
 /// A GPU of the machine.
@@ -42,6 +45,8 @@ pub struct Choice {
     pub why: Vec<String>,
     /// Whether its memory, or that of others, may turn out not to be there.
     pub crowded: bool,
+    /// Who has to leave before it comes, by name.
+    pub leaving: Vec<String>,
 }
 
 /// Chooses among these GPUs of a machine.
@@ -51,11 +56,67 @@ pub fn choose(hosts: &[Host], demand: &Demand) -> Result<Choice, Refusal> {
     match policy.place(&state, demand) {
         Ok(plan) => {
             let gpus = plan.pieces.iter().map(|piece| piece.gpu).collect();
-            Ok(Choice { gpus, why: explain(&state, demand, &plan), crowded: false })
+            Ok(Choice { gpus, why: explain(&state, demand, &plan), crowded: false, leaving: Vec::new() })
         }
         Err(refusal) if hosts.len() < demand.gpus => Err(refusal),
-        Err(_) => least_asked(hosts, &state, demand),
+        Err(_) => match least_asked(hosts, &state, demand) {
+            Ok(choice) if choice.crowded => Ok(make_room(hosts, &state, demand).unwrap_or(choice)),
+            choice => choice,
+        },
     }
+}
+
+/// GPUs whose memory suffices once some have left, those where the fewest and the smallest have to; `None` where there are
+/// not enough.
+fn make_room(hosts: &[Host], state: &State, demand: &Demand) -> Option<Choice> {
+    let need = &demand.need;
+    let mut able: Vec<(usize, u64, &Host, Vec<&Guest>)> = Vec::new();
+    for host in hosts.iter().filter(|host| state.rooms()[host.gpu.index()].request >= need.request) {
+        let taken: u64 = host.guests.iter().map(|guest| guest.need.memory).sum();
+        let missing = (taken + need.memory).saturating_sub(host.memory);
+        if let Some(leaving) = fewest(&host.guests, missing) {
+            able.push((leaving.len(), leaving.iter().map(|guest| guest.need.memory).sum(), host, leaving));
+        }
+    }
+    able.sort_by_key(|(count, memory, host, _)| (*count, *memory, host.gpu));
+    if able.len() < demand.gpus {
+        return None;
+    }
+    able.truncate(demand.gpus);
+    let name = |guest: &&Guest| guest.name.clone();
+    let line = |(.., host, leaving): &(usize, u64, &Host, Vec<&Guest>)| match leaving.is_empty() {
+        true => format!("gpu {}: its memory is free", host.gpu.0),
+        false => {
+            let names: Vec<String> = leaving.iter().map(name).collect();
+            format!(
+                "gpu {}: {} {} room",
+                host.gpu.0,
+                names.join(" and "),
+                if names.len() > 1 { "make" } else { "makes" }
+            )
+        }
+    };
+    let mut leaving: Vec<String> = able.iter().flat_map(|(.., leaving)| leaving.iter().map(name)).collect();
+    leaving.sort();
+    leaving.dedup();
+    let gpus = able.iter().map(|(_, _, host, _)| host.gpu).collect();
+    Some(Choice { gpus, why: able.iter().map(line).collect(), crowded: false, leaving })
+}
+
+/// The fewest of those that leave who have this much memory together: of one, the smallest that suffices, of several, the
+/// largest.
+fn fewest(guests: &[Guest], missing: u64) -> Option<Vec<&Guest>> {
+    let mut willing: Vec<&Guest> = guests.iter().filter(|guest| guest.leaves && guest.need.memory > 0).collect();
+    willing.sort_by_key(|guest| guest.need.memory);
+    let mut leaving = Vec::new();
+    let mut left = missing;
+    while left > 0 {
+        let enough = willing.iter().position(|guest| guest.need.memory >= left);
+        let next = willing.remove(enough.or_else(|| willing.len().checked_sub(1))?);
+        left = left.saturating_sub(next.need.memory);
+        leaving.push(next);
+    }
+    Some(leaving)
 }
 
 /// The machine as a plan sees it. Who was promised more than is left has what is left.
@@ -109,7 +170,7 @@ fn least_asked(hosts: &[Host], state: &State, demand: &Demand) -> Result<Choice,
     };
     let why = able.iter().map(line).collect();
     let crowded = able.iter().any(|host| lacks_memory(host));
-    Ok(Choice { gpus: able.iter().map(|host| host.gpu).collect(), why, crowded })
+    Ok(Choice { gpus: able.iter().map(|host| host.gpu).collect(), why, crowded, leaving: Vec::new() })
 }
 
 /// Why no GPU keeps the promise, or not enough of them.
@@ -141,7 +202,7 @@ mod tests {
     const GB: u64 = 1 << 30;
 
     fn guest(name: &str, kind: Kind, request: u32, limit: u32, memory_gb: u64) -> Guest {
-        Guest { name: name.into(), kind, need: Need::new(request, limit, memory_gb * GB) }
+        Guest { name: name.into(), kind, need: Need::new(request, limit, memory_gb * GB), leaves: false }
     }
 
     fn machine(gpus: usize) -> Vec<Host> {
@@ -231,6 +292,37 @@ mod tests {
              c (crowded): gpu 0: no GPU has room for its limit, and the least is asked of this one: 100% in all, by 1; \
              30 of 40 GB of memory are spoken for
              d: 50 GB of memory is more than 1 of the GPUs have",
+        );
+    }
+
+    #[test]
+    fn as_few_as_make_room_are_asked_to_leave() {
+        let job = |name: &str, memory_gb| Guest { leaves: true, ..guest(name, Kind::Training, 0, 1000, memory_gb) };
+        let mut hosts = machine(2);
+        hosts[0].guests = vec![job("ten", 10), job("five", 5), job("twenty", 20)];
+        hosts[1].guests = vec![guest("stays", Kind::Inference, 500, 1000, 30), job("nine", 9)];
+        let asked = |hosts: &[Host], gpus: usize, request: u32, memory_gb: u64| {
+            let need = Need::new(request, 1000, memory_gb * GB);
+            let choice = choose(hosts, &Demand::new("new", Kind::Inference, gpus, need));
+            let tell = |choice: Choice| format!("{} {}", choice.why.join("; "), choice.leaving.join(","));
+            choice.map_or_else(|refusal| refusal.reason, tell)
+        };
+        assert_eq!(asked(&hosts, 1, 0, 10), "gpu 0: five makes room five");
+        assert_eq!(asked(&hosts, 1, 0, 15), "gpu 0: ten makes room ten");
+        assert_eq!(asked(&hosts, 1, 0, 31), "gpu 0: twenty and ten make room ten,twenty");
+        assert_eq!(asked(&hosts, 1, 0, 40), "gpu 0: twenty and ten and five make room five,ten,twenty");
+        assert_eq!(asked(&hosts, 2, 0, 10), "gpu 0: five makes room; gpu 1: nine makes room five,nine");
+        assert_eq!(asked(&hosts, 1, 600, 15), "gpu 0: ten makes room ten", "the other one's promise cannot be kept");
+        assert_eq!(asked(&hosts, 1, 0, 4), asked(&hosts, 1, 0, 5), "nobody leaves who need not");
+        // Nobody leaves where that would not be enough.
+        hosts[0].guests.push(guest("stays", Kind::Inference, 0, 1000, 2));
+        let crowded = asked(&hosts, 1, 0, 39);
+        assert!(crowded.contains("no GPU has room for its limit"), "{crowded}");
+        // Nor where there is room without.
+        hosts[1].guests.clear();
+        assert_eq!(
+            asked(&hosts, 1, 0, 39),
+            "gpu 1: request 0.00 of 1.00 taken, no GPU in use has room; memory 39 of 40 GB "
         );
     }
 
