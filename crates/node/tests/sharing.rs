@@ -78,13 +78,24 @@ impl Drop for Bench {
     }
 }
 
-fn register(client: &Client, name: &str, share: &str) -> Result<String, String> {
+fn registration(name: &str, share: &str) -> Register {
     let share: ShareAsked = serde_json::from_str(share).unwrap();
-    let register =
-        Register { name: name.into(), rename: false, process: false, share, command: None, wait: false, leaves: false };
-    match client.ask(&Question::Register(register)).unwrap() {
+    Register { name: name.into(), rename: false, process: false, share, command: None, wait: false, leaves: false }
+}
+
+fn register(client: &Client, name: &str, share: &str) -> Result<String, String> {
+    match client.ask(&Question::Register(registration(name, share))).unwrap() {
         Answer::Registered(registered) => Ok(registered.name),
         Answer::Error(error) => Err(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Somebody who comes where others may have to leave: `Err` says why it is to come again.
+fn enter(client: &Client, register: Register) -> Result<(), String> {
+    match client.ask(&Question::Register(register)).unwrap() {
+        Answer::Registered(_) => Ok(()),
+        Answer::Later(reason) => Err(reason),
         other => panic!("{other:?}"),
     }
 }
@@ -161,6 +172,43 @@ fn who_is_stretched_stays_between_its_promise_and_its_limit() {
     assert_eq!(stretch("nobody", "50%"), "there is no tenant `nobody`; `weft top` lists them");
     stretch("serve", "60%");
     assert_eq!(bench.status().idle[0].stretched_permille, 600);
+}
+
+#[test]
+fn room_that_is_made_for_somebody_is_nobody_elses() {
+    const JOB: &str = r#"{"class": "best-effort", "memory": "6GiB"}"#;
+    const SERVE: &str = r#"{"class": "latency", "memory": "4GiB"}"#;
+    let mut bench = Bench::new();
+    let job = || Register { wait: true, leaves: true, ..registration("job", JOB) };
+    let wanted = || match bench.client().ask(&Question::Wanted("job".into())).unwrap() {
+        Answer::Wanted(whom) => whom,
+        other => panic!("{other:?}"),
+    };
+    let (first, serve, again) = (bench.client(), bench.client(), bench.client());
+    enter(&first, job()).unwrap();
+    assert_eq!(wanted(), None);
+    assert_eq!(enter(&serve, registration("serve", SERVE)).unwrap_err(), "gpu 0: job makes room");
+    assert_eq!(wanted().as_deref(), Some("serve"));
+    assert!(enter(&serve, registration("serve", SERVE)).is_err(), "it is still there");
+    drop(first);
+    bench.wait("the job to be gone", |status| status.idle.is_empty());
+    let reason = enter(&again, job()).unwrap_err();
+    assert!(reason.starts_with("its memory is not free"), "{reason}");
+    enter(&serve, registration("serve", SERVE)).unwrap();
+    assert!(enter(&again, job()).is_err());
+    drop(serve);
+    bench.wait("the room", |status| status.idle.is_empty());
+    enter(&again, job()).unwrap();
+    // A daemon that was killed knows who makes room. It is asked again by whoever needs it.
+    bench.stop();
+    bench.start();
+    assert!(enter(&bench.client(), registration("serve", SERVE)).unwrap_err().contains("job makes room"));
+    // Nobody makes room who did not say so.
+    let mut bench = Bench::new();
+    let stays = bench.client();
+    register(&stays, "job", JOB).unwrap();
+    register(&bench.client(), "serve", SERVE).unwrap();
+    bench.stop();
 }
 
 #[test]
