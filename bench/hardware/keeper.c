@@ -1,8 +1,15 @@
 /* Whether a program can be kept on the GPU through its short pauses, where programs take turns. A kernel of one thread is
- * launched beside the last work of every request; it ends when the next request begins, or some time after the host has
- * its answer. Requests of 0.84 ms on all SMs, one after the other and at random at half of what can be done, alone and
- * beside kernels of 5 ms without end that have slices of 0.2 ms; with and without the keeper, in turns. Prints one line of
- * JSON for each run.
+ * launched with the last work of every request; it ends when the next request begins, or some time after the host has
+ * its answer. Three ways to launch it:
+ *
+ *   beside    on a stream of its own, at once. The GPU is never without work of this program, but work that needs every
+ *             block at once, or all of an SM, has to do without a place meanwhile.
+ *   behind    on a stream of its own that waits for the work. It is in nobody's way; is the turn lost before it begins?
+ *   in order  on the program's stream, after the work, and the host waits for an event between the two. It is in nobody's
+ *             way, and the next request begins when it has ended. For programs that wait in a copy this cannot be done.
+ *
+ * Requests of 0.84 ms on all SMs, one after the other and at random at half of what can be done, alone and beside kernels
+ * of 5 ms without end that have slices of 0.2 ms. Prints one line of JSON for each run.
  *
  *   gcc -O2 -rdynamic -D_GNU_SOURCE -I tests/programs -o keeper bench/hardware/keeper.c -ldl -lm && ./keeper
  */
@@ -15,10 +22,15 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+USE(cuEventCreate, CUevent *, unsigned)
+USE(cuEventRecord, CUevent, CUstream)
+USE(cuEventSynchronize, CUevent)
+USE(cuStreamWaitEvent, CUstream, CUevent, unsigned)
 USE(cuMemHostAlloc, void **, size_t, unsigned)
 USE(cuMemHostGetDevicePointer, CUdeviceptr *, void *, unsigned)
 
 #define DEVICEMAP 2
+#define WITHOUT_TIME 2
 #define REQUESTS 20000
 
 /* `work` goes around so many times, however long it is kept from the GPU meanwhile. `keep` runs until the first word is not its own number any more, or until so many
@@ -48,6 +60,7 @@ static const char *IMAGE =
 
 static CUfunction work, keep;
 static CUstream stream, aside;
+static CUevent done;
 static volatile uint32_t *words;
 static CUdeviceptr words_there;
 static unsigned blocks;
@@ -61,6 +74,7 @@ static void prepare(unsigned all) {
     CHECK(CALL(cuModuleGetFunction)(&keep, module, "keep"));
     CHECK(CALL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
     CHECK(CALL(cuStreamCreate)(&aside, CU_STREAM_NON_BLOCKING));
+    CHECK(CALL(cuEventCreate)(&done, WITHOUT_TIME));
     CHECK(CALL(cuMemHostAlloc)((void **)&words, 64, DEVICEMAP));
     CHECK(CALL(cuMemHostGetDevicePointer)(&words_there, (void *)words, 0));
     words[0] = words[1] = 0;
@@ -87,15 +101,24 @@ static void calibrate(void) {
     times_per_us = 20000 / best;
 }
 
-static void request(uint64_t linger_ns) {
+enum way { NONE, BESIDE, BEHIND, IN_ORDER };
+static const char *WAYS[] = {"none", "beside", "behind", "in order"};
+
+static void request(enum way way, uint64_t linger_ns) {
     static uint32_t number;
     words[0] = ++number;
     begin_work(840);
-    if (linger_ns) {
+    if (way == BEHIND || way == IN_ORDER) CHECK(CALL(cuEventRecord)(done, stream));
+    if (way == BEHIND) CHECK(CALL(cuStreamWaitEvent)(aside, done, 0));
+    if (way != NONE) {
         void *arguments[] = {&words_there, &number, &linger_ns};
-        CHECK(CALL(cuLaunchKernel)(keep, 1, 1, 1, 1, 1, 1, 0, aside, arguments, NULL));
+        CHECK(CALL(cuLaunchKernel)(keep, 1, 1, 1, 1, 1, 1, 0, way == IN_ORDER ? stream : aside, arguments, NULL));
     }
-    CHECK(CALL(cuStreamSynchronize)(stream));
+    if (way == IN_ORDER) {
+        CHECK(CALL(cuEventSynchronize)(done));
+    } else {
+        CHECK(CALL(cuStreamSynchronize)(stream));
+    }
     words[1] = number;
 }
 
@@ -132,10 +155,10 @@ static int by_size(const void *one, const void *other) {
 }
 
 /* Requests for so long; at random where a rate is given. */
-static void measure(const char *how, bool beside, uint64_t linger_ns, double rate, double length) {
+static void measure(const char *how, bool beside, enum way way, uint64_t linger_ns, double rate, double length) {
     shared->busy = beside;
     double until = seconds() + 0.5;
-    while (seconds() < until) request(linger_ns);
+    while (seconds() < until) request(way, linger_ns);
     uint64_t kernels = shared->kernels;
     double began = seconds(), next = began, sum = 0;
     int done = 0;
@@ -148,16 +171,16 @@ static void measure(const char *how, bool beside, uint64_t linger_ns, double rat
         } else {
             next = seconds();
         }
-        request(linger_ns);
+        request(way, linger_ns);
         sum += taken[done++] = (seconds() - next) * 1e6;
     }
     double passed = seconds() - began;
     shared->busy = 0;
     kernels = shared->kernels - kernels;
     qsort(taken, done, sizeof *taken, by_size);
-    printf("{\"load\": \"%s\", \"beside\": %s, \"linger_us\": %.0f, \"requests_per_s\": %.1f, \"mean_us\": %.0f, \"p50_us\": %.0f, "
+    printf("{\"load\": \"%s\", \"neighbour_runs\": %s, \"keeper\": \"%s\", \"linger_us\": %.0f, \"requests_per_s\": %.1f, \"mean_us\": %.0f, \"p50_us\": %.0f, "
            "\"p99_us\": %.0f, \"most_us\": %.0f, \"neighbour\": %.3f}\n",
-           how, beside ? "true" : "false", linger_ns / 1e3, done / passed, sum / done, taken[done / 2],
+           how, beside ? "true" : "false", WAYS[way], linger_ns / 1e3, done / passed, sum / done, taken[done / 2],
            taken[done * 99 / 100], taken[done - 1], kernels * 0.005 / passed);
     fflush(stdout);
     usleep(50000);
@@ -184,12 +207,12 @@ int main(int count, char **arguments) {
         for (int random = 0; random < 2; random++) {
             double rate = random ? 590 : 0;
             const char *how = random ? "at random" : "one after the other";
-            measure(how, false, 0, rate, length);
-            measure(how, false, 100000, rate, length);
-            measure(how, true, 0, rate, length);
-            measure(how, true, 50000, rate, length);
-            measure(how, true, 100000, rate, length);
-            measure(how, true, 300000, rate, length);
+            for (enum way way = NONE; way <= IN_ORDER; way++) {
+                measure(how, false, way, 100000, rate, length);
+                measure(how, true, way, 100000, rate, length);
+            }
+            measure(how, true, BESIDE, 50000, rate, length);
+            measure(how, true, BESIDE, 300000, rate, length);
         }
     }
     shared->busy = -1;
