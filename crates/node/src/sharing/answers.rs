@@ -100,7 +100,7 @@ impl Running {
         let until_ns = now_ns() + WANTED_NS;
         for leaving in &found.leaving {
             if let Some(tenant) = self.ledger.named(leaving).and_then(|number| self.ledger.get_mut(number)) {
-                if tenant.wanted.is_none() {
+                if tenant.wanted_by(now_ns()).is_none() {
                     tracing::info!(tenant = leaving, by = name, "is to make room");
                 }
                 tenant.wanted = Some((name.clone(), until_ns));
@@ -115,8 +115,7 @@ impl Running {
     fn wanted(&self, token: Token, name: &str) -> Result<Option<String>, String> {
         let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
         let number = self.ledger.named_for(name, user)?;
-        let wanted = self.ledger.get(number).and_then(|tenant| tenant.wanted.as_ref());
-        Ok(wanted.filter(|(_, until_ns)| now_ns() < *until_ns).map(|(by, _)| by.clone()))
+        Ok(self.ledger.get(number).and_then(|tenant| tenant.wanted_by(now_ns())).map(str::to_owned))
     }
 
     /// Whether a program shares in space, and where; an error where it must and cannot.

@@ -280,7 +280,7 @@ impl Board {
                 slice_us: account.slice.map_or(0, |slice| (slice.nanos() / 1_000) as u32),
                 space_permille: account.space,
                 confined: account.confined,
-                note: self.note(*number, account, ledger),
+                note: self.note(now_ns, *number, account, ledger),
             })
         });
         GpuStatus {
@@ -293,7 +293,10 @@ impl Board {
     }
 
     /// What is done about a tenant at the moment, and why, in a few words.
-    fn note(&self, number: u32, account: &Account, ledger: &Ledger) -> String {
+    fn note(&self, now_ns: u64, number: u32, account: &Account, ledger: &Ledger) -> String {
+        if let Some(whom) = ledger.get(number).and_then(|tenant| tenant.wanted_by(now_ns)) {
+            return format!("makes room for {whom}");
+        }
         if ledger.get(number).is_some_and(|tenant| tenant.share.suspended) {
             return "suspended".to_owned();
         }
@@ -306,7 +309,11 @@ impl Board {
             (.., Some(slice)) => format!("in slices of {slice}"),
             _ => "through the gate".to_owned(),
         };
-        format!("{what}: {name} takes {}.{:02} of what it may", ratio / 1_000, ratio % 1_000 / 10)
+        match ratio {
+            // Alone its bursts were next to nothing, so by how much says nothing.
+            100_000.. => format!("{what}: {name} takes more than 100 times what it may"),
+            _ => format!("{what}: {name} takes {}.{:02} of what it may", ratio / 1_000, ratio % 1_000 / 10),
+        }
     }
 
     /// How long bursts of such a command wait for the GPU alone: of one that runs here, or of earlier ones.

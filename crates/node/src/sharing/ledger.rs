@@ -59,6 +59,11 @@ impl Tenant {
         }
     }
 
+    /// Who it is to make room for.
+    pub(super) fn wanted_by(&self, now_ns: u64) -> Option<&str> {
+        self.wanted.as_ref().filter(|(_, until_ns)| now_ns < *until_ns).map(|(whom, _)| whom.as_str())
+    }
+
     /// Whether a process is known to be there.
     fn lives(&self) -> bool {
         !self.registered.is_empty() || !self.processes.is_empty() || self.leader.is_some()

@@ -75,7 +75,13 @@ pub(super) fn all(sms: &[u8]) -> Vec<Setting> {
     let mut settings = vec![
         setting(ALONE, Native, None, None, "latency programs by themselves"),
         setting("alone-weft", Weft, None, Some("weft"), "latency programs by themselves, under Weft"),
-        setting("alone-weft-time", WeftTime, None, Some("weft"), "latency programs by themselves, under Weft, in turns"),
+        setting(
+            "alone-weft-time",
+            WeftTime,
+            None,
+            Some("weft"),
+            "latency programs by themselves, under Weft, in turns",
+        ),
         setting("default", Native, Some(Native), None, "the driver's time slices"),
         setting("mps", Mps, Some(Mps), None, "MPS"),
         setting("mps-priority", Mps, Some(MpsLow), None, "MPS, best-effort at low priority"),
