@@ -1,10 +1,13 @@
 //! Programs on a machine with several stand-in GPUs: where they go and why, and who waits for room.
 
 #[allow(dead_code, reason = "other tests use the rest")]
+mod served;
+#[allow(dead_code, reason = "other tests use the rest")]
 mod stand_in;
 mod support;
 
 use serde_json::Value;
+use served::{BUSY, Server, prepare};
 use stand_in::{Machine, Running, program};
 use std::process::Output;
 
@@ -169,6 +172,21 @@ fn a_job_makes_room_for_who_is_more_important_and_comes_back() {
     assert_eq!(job(&machine, "train")["state"], "runs");
     assert_eq!(text(&machine.ask(&["stop", "train"]).stdout), "train ended\n");
     assert!(job(&machine, "train")["ended"].is_object(), "who was stopped is not started again");
+}
+
+#[test]
+fn a_job_makes_room_for_the_worker_of_a_served_model() {
+    let machine = Machine::new();
+    start_requeued(&machine, "--requeue", "kill %1; exit 0");
+    let share = "slo = \"150ms\"\nshare = { class = \"latency\", memory = \"600MiB\" }";
+    prepare(machine.folder.path(), "busy", BUSY, share);
+    let server = Server::start(machine.weft(&[]), machine.folder.path());
+    machine.wait("the worker", |machine| gpu_of(machine, "busy"));
+    assert_eq!(gpu_of(&machine, "train"), None);
+    machine.wait("the job to wait", |machine| (job(machine, "train")["state"] == "waits for room").then_some(()));
+    drop(server);
+    machine.wait("the job to run again", |machine| gpu_of(machine, "train"));
+    assert!(machine.ask(&["stop", "train"]).status.success());
 }
 
 #[test]
