@@ -97,7 +97,8 @@ impl Running {
             if gives_way {
                 need.request = 0;
             }
-            Guest { name: tenant.name.clone(), kind: kind(&tenant.share), need, leaves: gives_way && tenant.leaves }
+            let leaves = (gives_way && tenant.leaves).then_some(tenant.share.priority);
+            Guest { name: tenant.name.clone(), kind: kind(&tenant.share), need, leaves }
         };
         let now = now_ns();
         let is_here = |reserved: &&Reserved| reserved.name != name && reserved.on.contains(&GpuId(gpu.index));
@@ -106,7 +107,7 @@ impl Running {
             name: name.clone(),
             kind: kind(share),
             need: need(share, 0),
-            leaves: false,
+            leaves: None,
         };
         let guests = there.map(guest).chain(reserved.map(coming)).collect();
         Host { gpu: GpuId(gpu.index), memory: gpu.memory_bytes, guests }

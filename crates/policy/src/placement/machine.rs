@@ -4,12 +4,13 @@
 //! an idle GPU where none does. A program that names no limit may take a whole GPU, so it is alone for as long as there
 //! are idle ones. After that it goes where the least is asked for, because sharing is better than not running; only a
 //! promise that cannot be kept is refused. Where memory is what is missing, programs that said they would leave are asked
-//! to: as few as make room, and never one that would not help.
+//! to: none that matters more than it must, and of those as few as make room.
 
 use super::explain::giga;
 use super::policies::by_name;
 use super::{Demand, Kind, Need, Piece, Plan, Reason, Refusal, Rules, State, WHOLE, explain};
 use crate::{GpuId, InstanceId, NodeId};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// A program on a GPU.
@@ -21,8 +22,8 @@ pub struct Guest {
     pub kind: Kind,
     /// What it takes, or may take.
     pub need: Need,
-    /// Whether it leaves when it is asked to.
-    pub leaves: bool,
+    /// Whether it leaves when it is asked to, and how soon: those with the highest number first.
+    pub leaves: Option<u8>,
 }
 
 /// A GPU of the machine.
@@ -66,25 +67,27 @@ pub fn choose(hosts: &[Host], demand: &Demand) -> Result<Choice, Refusal> {
     }
 }
 
-/// GPUs whose memory suffices once some have left, those where the fewest and the smallest have to; `None` where there are
-/// not enough.
+/// GPUs whose memory suffices once some have left: those where the least important, the fewest and the smallest have to.
+/// `None` where there are not enough.
 fn make_room(hosts: &[Host], state: &State, demand: &Demand) -> Option<Choice> {
     let need = &demand.need;
-    let mut able: Vec<(usize, u64, &Host, Vec<&Guest>)> = Vec::new();
+    let mut able: Vec<(&Host, Vec<&Guest>)> = Vec::new();
     for host in hosts.iter().filter(|host| state.rooms()[host.gpu.index()].request >= need.request) {
         let taken: u64 = host.guests.iter().map(|guest| guest.need.memory).sum();
         let missing = (taken + need.memory).saturating_sub(host.memory);
-        if let Some(leaving) = fewest(&host.guests, missing) {
-            able.push((leaving.len(), leaving.iter().map(|guest| guest.need.memory).sum(), host, leaving));
-        }
+        able.extend(fewest(&host.guests, missing).map(|leaving| (host, leaving)));
     }
-    able.sort_by_key(|(count, memory, host, _)| (*count, *memory, host.gpu));
+    able.sort_by_key(|(host, leaving)| {
+        let memory: u64 = leaving.iter().map(|guest| guest.need.memory).sum();
+        let foremost = leaving.iter().filter_map(|guest| guest.leaves).min();
+        (Reverse(foremost.unwrap_or(u8::MAX)), leaving.len(), memory, host.gpu)
+    });
     if able.len() < demand.gpus {
         return None;
     }
     able.truncate(demand.gpus);
     let name = |guest: &&Guest| guest.name.clone();
-    let line = |(.., host, leaving): &(usize, u64, &Host, Vec<&Guest>)| match leaving.is_empty() {
+    let line = |(host, leaving): &(&Host, Vec<&Guest>)| match leaving.is_empty() {
         true => format!("gpu {}: its memory is free", host.gpu.0),
         false => {
             let names: Vec<String> = leaving.iter().map(name).collect();
@@ -96,17 +99,23 @@ fn make_room(hosts: &[Host], state: &State, demand: &Demand) -> Option<Choice> {
             )
         }
     };
-    let mut leaving: Vec<String> = able.iter().flat_map(|(.., leaving)| leaving.iter().map(name)).collect();
+    let mut leaving: Vec<String> = able.iter().flat_map(|(_, leaving)| leaving.iter().map(name)).collect();
     leaving.sort();
     leaving.dedup();
-    let gpus = able.iter().map(|(_, _, host, _)| host.gpu).collect();
+    let gpus = able.iter().map(|(host, _)| host.gpu).collect();
     Some(Choice { gpus, why: able.iter().map(line).collect(), crowded: false, leaving })
 }
 
-/// The fewest of those that leave who have this much memory together: of one, the smallest that suffices, of several, the
-/// largest.
+/// Who leaves so that this much memory is free: of those that matter least and suffice, the fewest. Of one, the smallest
+/// that suffices, of several, the largest.
 fn fewest(guests: &[Guest], missing: u64) -> Option<Vec<&Guest>> {
-    let mut willing: Vec<&Guest> = guests.iter().filter(|guest| guest.leaves && guest.need.memory > 0).collect();
+    let mut willing: Vec<&Guest> = Vec::new();
+    for rank in (0..=u8::MAX).rev() {
+        if willing.iter().map(|guest| guest.need.memory).sum::<u64>() >= missing {
+            break;
+        }
+        willing.extend(guests.iter().filter(|guest| guest.leaves == Some(rank)));
+    }
     willing.sort_by_key(|guest| guest.need.memory);
     let mut leaving = Vec::new();
     let mut left = missing;
@@ -202,7 +211,7 @@ mod tests {
     const GB: u64 = 1 << 30;
 
     fn guest(name: &str, kind: Kind, request: u32, limit: u32, memory_gb: u64) -> Guest {
-        Guest { name: name.into(), kind, need: Need::new(request, limit, memory_gb * GB), leaves: false }
+        Guest { name: name.into(), kind, need: Need::new(request, limit, memory_gb * GB), leaves: None }
     }
 
     fn machine(gpus: usize) -> Vec<Host> {
@@ -297,7 +306,7 @@ mod tests {
 
     #[test]
     fn as_few_as_make_room_are_asked_to_leave() {
-        let job = |name: &str, memory_gb| Guest { leaves: true, ..guest(name, Kind::Training, 0, 1000, memory_gb) };
+        let job = |name: &str, memory_gb| Guest { leaves: Some(5), ..guest(name, Kind::Training, 0, 1000, memory_gb) };
         let mut hosts = machine(2);
         hosts[0].guests = vec![job("ten", 10), job("five", 5), job("twenty", 20)];
         hosts[1].guests = vec![guest("stays", Kind::Inference, 500, 1000, 30), job("nine", 9)];
@@ -314,6 +323,12 @@ mod tests {
         assert_eq!(asked(&hosts, 2, 0, 10), "gpu 0: five makes room; gpu 1: nine makes room five,nine");
         assert_eq!(asked(&hosts, 1, 600, 15), "gpu 0: ten makes room ten", "the other one's promise cannot be kept");
         assert_eq!(asked(&hosts, 1, 0, 4), asked(&hosts, 1, 0, 5), "nobody leaves who need not");
+        // Who matters more stays while others suffice, however many they are.
+        hosts[0].guests[1].leaves = Some(4);
+        assert_eq!(asked(&hosts, 1, 0, 9), "gpu 1: nine makes room nine");
+        hosts[1].guests[1].leaves = Some(4);
+        assert_eq!(asked(&hosts, 1, 0, 9), "gpu 0: ten makes room ten");
+        assert_eq!(asked(&hosts, 1, 0, 40), "gpu 0: twenty and ten and five make room five,ten,twenty");
         // Nobody leaves where that would not be enough.
         hosts[0].guests.push(guest("stays", Kind::Inference, 0, 1000, 2));
         let crowded = asked(&hosts, 1, 0, 39);
