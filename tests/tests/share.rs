@@ -447,6 +447,10 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
     assert_eq!(state("train"), "ended by signal 15");
     machine.wait("the tenant to be gone", |machine| machine.tenant("train").is_none().then_some(()));
     refused(&machine.ask(&["stop", "train"]), 2, "there is no job `train` that runs");
+    // What is said of a job is said of its tenant, so they have one name.
+    let _other = machine.start(&[], "closedloop", &["--seconds", "60"]);
+    machine.wait("another program", |machine| machine.tenant("closedloop"));
+    refused(&machine.run(&["--detach"], "closedloop", &["--seconds", "1"]), 2, "there is a tenant `closedloop` already");
 
     assert!(job("short", &["--seconds", "1"]).status.success());
     machine.wait("it to end", |_| (state("short") == "done").then_some(()));

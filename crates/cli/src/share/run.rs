@@ -88,7 +88,8 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         return supervise::start(&name, arguments.requeue, &arguments.program);
     }
     let register = Register {
-        rename: arguments.name.is_none(),
+        // A job and its tenant have one name.
+        rename: arguments.name.is_none() && Job::own().is_none(),
         name: arguments.name.unwrap_or(own_name),
         process: true,
         share: asked,

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is asked whether a job is to make room, and whether one that is has ended.
 const LOOK: Duration = Duration::from_millis(250);
 const ASKED_LOOK: Duration = Duration::from_millis(20);
+/// How long a program that ended may take to be gone.
+const GONE_PATIENCE: Duration = Duration::from_secs(60);
 /// A program that ends within this is thought to have failed to start.
 const SETTLED: Duration = Duration::from_millis(300);
 
@@ -137,6 +139,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
             return job.write(&record);
         }
         record.requeued += 1;
+        wait_until_gone(&record.name);
     }
 }
 
@@ -192,8 +195,20 @@ fn has_ended(child: Pid) -> Result<bool> {
 
 /// Who needs the job's memory.
 fn wanted_by(name: &str) -> Option<String> {
-    match daemon::reach().ok()?.ask(&Question::Wanted(name.to_owned())).ok()? {
+    match ask_wanted(name)? {
         Answer::Wanted(whom) => whom,
         _ => None,
     }
+}
+
+/// Waits until the daemon knows the job no more, for a while: giving a GPU's memory back takes time after the end.
+fn wait_until_gone(name: &str) {
+    let until = Instant::now() + GONE_PATIENCE;
+    while matches!(ask_wanted(name), Some(Answer::Wanted(_))) && Instant::now() < until {
+        std::thread::sleep(ASKED_LOOK);
+    }
+}
+
+fn ask_wanted(name: &str) -> Option<Answer> {
+    daemon::reach().ok()?.ask(&Question::Wanted(name.to_owned())).ok()
 }
