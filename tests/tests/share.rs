@@ -450,7 +450,11 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
     // What is said of a job is said of its tenant, so they have one name.
     let _other = machine.start(&[], "closedloop", &["--seconds", "60"]);
     machine.wait("another program", |machine| machine.tenant("closedloop"));
-    refused(&machine.run(&["--detach"], "closedloop", &["--seconds", "1"]), 2, "there is a tenant `closedloop` already");
+    refused(
+        &machine.run(&["--detach"], "closedloop", &["--seconds", "1"]),
+        2,
+        "there is a tenant `closedloop` already",
+    );
 
     assert!(job("short", &["--seconds", "1"]).status.success());
     machine.wait("it to end", |_| (state("short") == "done").then_some(()));

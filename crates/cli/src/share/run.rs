@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     wait: bool,
     /// A best-effort job makes room when a program that is not best-effort needs its memory: it is asked to end (SIGTERM),
-    /// killed when it has not after so many seconds [30], and started again when there is room
+    /// killed when it has not after so many seconds, 30 where it is not said, and started again when there is room
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
     requeue: Option<u64>,
     /// The program and its arguments
