@@ -7,7 +7,7 @@ mod stand_in;
 mod support;
 
 use serde_json::Value;
-use served::{BUSY, Server, free_port, prepare};
+use served::{BUSY, Server, prepare};
 use stand_in::{Machine, program};
 use std::fs;
 use std::io::Read;
@@ -16,6 +16,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use support::weft;
 use tempfile::TempDir;
+use weft_tests::free_port;
 
 const QUICK: [&str; 2] = ["--probe", "400ms"];
 

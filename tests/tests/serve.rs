@@ -5,12 +5,13 @@ mod support;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use support::{root, weft};
 use tempfile::TempDir;
+use weft_tests::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -55,10 +56,6 @@ struct Server {
     metrics: u16,
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 impl Server {
     fn start(models: &str) -> Server {
         Server::start_in(tempfile::tempdir().unwrap(), models, &[])
@@ -94,11 +91,19 @@ impl Server {
                 return found;
             }
             if Instant::now() > deadline {
-                let talk = fs::read_to_string(self.folder.path().join("stderr.txt")).unwrap_or_default();
-                panic!("waited in vain for {what}; the server said:\n{talk}");
+                panic!("waited in vain for {what}; {}", self.talk());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// What everybody said who writes into its folder.
+    fn talk(&self) -> String {
+        let files = fs::read_dir(self.folder.path()).into_iter().flatten().filter_map(Result::ok);
+        let said = files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|kind| kind == "txt"));
+        let said =
+            said.map(|path| format!("{} says:\n{}", path.display(), fs::read_to_string(&path).unwrap_or_default()));
+        said.collect()
     }
 
     fn try_ask(&self, port: u16, method: &str, path: &str, body: &str) -> std::io::Result<Answer> {
@@ -310,15 +315,18 @@ fn a_request_that_cannot_make_it_is_refused_at_once_with_a_time_to_come_back() {
 #[test]
 fn parts_on_different_machines_work_together_and_a_node_may_die() {
     let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
     let [join, http, grpc, metrics, first, second] = [(); 6].map(|()| free_port());
-    let config = folder.path().join("weft.toml");
+    let config = path.join("weft.toml");
     let model =
         "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"5ms\" }\nslo = \"2s\"\n";
     fs::write(&config, format!("[cluster]\ntoken = \"secret\"\n[node]\nvirtual_gpus = 1\n{model}")).unwrap();
     let start = |arguments: &[String]| {
         let mut command = Command::new(weft());
-        let process = command.arg(&arguments[0]).arg(&config).args(&arguments[1..]).spawn().expect("weft runs");
-        Kept(Some(process))
+        command.arg(&arguments[0]).arg(&config).args(&arguments[1..]);
+        let last = arguments.last().map_or("", |word| word.rsplit(['/', ':']).next().unwrap_or_default());
+        let talk = fs::File::create(path.join(format!("{}-{last}.txt", arguments[0]))).unwrap();
+        Kept(Some(command.stderr(Stdio::from(talk)).spawn().expect("weft runs")))
     };
     let words = |text: String| text.split(' ').map(String::from).collect::<Vec<_>>();
     let _scheduler = start(&words(format!("scheduler --listen 127.0.0.1:{join}")));
@@ -327,11 +335,11 @@ fn parts_on_different_machines_work_together_and_a_node_may_die() {
     let gateway = words(format!("gateway --scheduler {url} {listen}"));
     let gateway = start(&gateway);
     let node = |port: u16| {
-        let state = folder.path().join(format!("node-{port}")).display().to_string();
+        let state = path.join(format!("node-{port}")).display().to_string();
         start(&words(format!("node --scheduler {url} --address 127.0.0.1:{port} --state {state}")))
     };
     let dying = node(first);
-    let server = Server { process: gateway.take(), folder: tempfile::tempdir().unwrap(), http, metrics };
+    let server = Server { process: gateway.take(), folder, http, metrics };
     let body = json!({"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [3, 4]}]}).to_string();
     let infer = |server: &Server| server.try_ask(http, "POST", "/v2/models/v/infer", &body).ok()?.ok(200);
     assert_eq!(server.wait("an answer through three processes", infer).first(), Some(3.0));
@@ -349,8 +357,9 @@ fn parts_on_different_machines_work_together_and_a_node_may_die() {
 #[test]
 fn parts_on_different_machines_trust_certificates_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
     let [join, http, grpc, metrics, address] = [(); 5].map(|()| free_port());
-    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let write = |name: &str, text: &str| fs::write(path.join(name), text).unwrap();
     for name in ["own", "strangers"] {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]).unwrap();
         write(&format!("{name}.pem"), &made.cert.pem());
@@ -369,8 +378,8 @@ fn parts_on_different_machines_trust_certificates_and_nothing_else() {
     write("deceived.toml", &cluster("strangers"));
     let start = |part: &str, config: &str, more: &str| {
         let mut command = Command::new(weft());
-        command.arg(part).arg(folder.path().join(config)).args(more.split(' '));
-        let talk = fs::File::create(folder.path().join(format!("{config}.txt"))).unwrap();
+        command.arg(part).arg(path.join(config)).args(more.split(' '));
+        let talk = fs::File::create(path.join(format!("{config}.txt"))).unwrap();
         Kept(Some(command.stderr(Stdio::from(talk)).spawn().expect("weft runs")))
     };
     let _scheduler = start("scheduler", "scheduler.toml", &format!("--listen 127.0.0.1:{join}"));
@@ -379,7 +388,7 @@ fn parts_on_different_machines_trust_certificates_and_nothing_else() {
         format!("--http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc} --metrics 127.0.0.1:{metrics}")
     };
     let gateway = start("gateway", "gateway.toml", &listen([http, grpc, metrics]));
-    let server = Server { process: gateway.take(), folder: tempfile::tempdir().unwrap(), http, metrics };
+    let server = Server { process: gateway.take(), folder, http, metrics };
     let body = json!({"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [3, 4]}]}).to_string();
     let infer = |server: &Server| server.try_ask(http, "POST", "/v2/models/v/infer", &body).ok()?.ok(200);
     assert_eq!(server.wait("an answer over TLS", infer).first(), Some(3.0));
@@ -387,7 +396,7 @@ fn parts_on_different_machines_trust_certificates_and_nothing_else() {
     // A gateway that trusts somebody else does not take this scheduler for its own.
     let ports = [(); 3].map(|()| free_port());
     let _deceived = start("gateway", "deceived.toml", &listen(ports));
-    let said = || fs::read_to_string(folder.path().join("deceived.toml.txt")).unwrap_or_default();
+    let said = || fs::read_to_string(path.join("deceived.toml.txt")).unwrap_or_default();
     server.wait("the gateway to object", |_| said().to_lowercase().contains("certificate").then_some(()));
     let through = server.try_ask(ports[0], "POST", "/v2/models/v/infer", &body);
     assert!(!through.is_ok_and(|answer| answer.status == 200));

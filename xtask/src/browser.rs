@@ -42,7 +42,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         node.variable("WEFT_UI_MODULES", &modules).run()
     };
 
-    let ports = Ports::free()?;
+    let ports = Ports::free();
     let port = ports.http.to_string();
     let mock = Program::new("python3").arguments(["tests/ui/mock.py", "--port", &port]).folder(&workspace.root);
     let mock = Server::start("mock", mock, ports, &folder)?;
@@ -57,7 +57,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     };
     let text = format!("[node]\nvirtual_gpus = 2\n{}{}", model("steady"), model("busy"));
     std::fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
-    let ports = Ports::free()?;
+    let ports = Ports::free();
     let addresses = [ports.http, ports.grpc, ports.metrics].map(|port| format!("127.0.0.1:{port}"));
     let [http, grpc, metrics] = addresses.each_ref().map(String::as_str);
     let config = config.display().to_string();

@@ -44,7 +44,7 @@ pub(crate) fn clients(workspace: &Workspace, arguments: &Arguments) -> Result<()
     if arguments.record && !triton {
         bail!("record what weft answers: only Triton's answers are recorded");
     }
-    let ports = Ports::free()?;
+    let ports = Ports::free();
     let (name, program) = if triton {
         Peer::Triton.set_up(workspace)?;
         ("triton", peers::serve_triton(workspace, &Repository::Conformance, &ports)?)

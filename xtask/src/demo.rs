@@ -53,7 +53,7 @@ pub(crate) fn demo(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     eprintln!("\n== serve");
     // Ctrl-C reaches the server as well; it answers what it has accepted, and this program waits for that.
     ctrlc::set_handler(|| {}).context("listen for Ctrl-C")?;
-    let ports = ports()?;
+    let ports = ports();
     let addresses = [("--http", ports.http), ("--grpc", ports.grpc), ("--metrics", ports.metrics)];
     let addresses = addresses.map(|(name, port)| [name.to_owned(), format!("127.0.0.1:{port}")]).concat();
     let words = ["up", config].into_iter().chain(addresses.iter().map(String::as_str));
@@ -78,8 +78,8 @@ pub(crate) fn demo(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
 }
 
 /// The ports people know, where they are free.
-fn ports() -> Result<Ports> {
+fn ports() -> Ports {
     let known = Ports { http: 8000, grpc: 8001, metrics: 8002 };
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    if [known.http, known.grpc, known.metrics].into_iter().all(free) { Ok(known) } else { Ports::free() }
+    if [known.http, known.grpc, known.metrics].into_iter().all(free) { known } else { Ports::free() }
 }

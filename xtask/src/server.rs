@@ -5,10 +5,10 @@ mod processes;
 
 use crate::program::{Program, seconds};
 use anyhow::{Context, Result, bail, ensure};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
+use weft_tests::free_port;
 
 pub(crate) use processes::{MachineTime, Memory};
 
@@ -22,14 +22,8 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Three that nobody uses at the moment.
-    pub(crate) fn free() -> Result<Ports> {
-        let listen = || TcpListener::bind(("127.0.0.1", 0)).context("find a free port");
-        // All three are held until all are known, so that they differ.
-        let [http, grpc, metrics] = [listen()?, listen()?, listen()?];
-        let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
-        let ports = (port(&http), port(&grpc), port(&metrics));
-        let (Ok(http), Ok(grpc), Ok(metrics)) = ports else { bail!("find a free port") };
-        Ok(Ports { http, grpc, metrics })
+    pub(crate) fn free() -> Ports {
+        Ports { http: free_port(), grpc: free_port(), metrics: free_port() }
     }
 }
 

@@ -248,7 +248,7 @@ impl Bench<'_> {
     }
 
     fn start(&self, contender: &Contender, question: &Question) -> Result<(Server, Duration)> {
-        let ports = Ports::free()?;
+        let ports = Ports::free();
         let program = contender.program(self.workspace, &ports)?;
         let mut server = Server::start(&contender.name(), program, ports, &self.folder)?;
         let took = server.wait(question, START_LIMIT)?;

@@ -85,8 +85,8 @@ struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     fn start(workspace: &'a Workspace, folder: &'a Path) -> Result<Cluster<'a>> {
-        let [join, front] = [Ports::free()?, Ports::free()?];
-        let node_ports = [Ports::free()?, Ports::free()?];
+        let [join, front] = [Ports::free(), Ports::free()];
+        let node_ports = [Ports::free(), Ports::free()];
         let echo = workspace.root.join("bench/models/echo.py");
         let text = format!(
             "state = \"state\"\n[cluster]\ntoken = \"soak\"\nscheduler = \"http://127.0.0.1:{}\"\n\

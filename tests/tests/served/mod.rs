@@ -4,11 +4,12 @@ use crate::stand_in::Running;
 use crate::support::{root, weft};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use weft_tests::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -64,10 +65,6 @@ fn python() -> &'static str {
         let printed = String::from_utf8_lossy(&setup.stdout);
         printed.lines().find_map(|line| line.strip_prefix("Python")).unwrap().trim().to_owned()
     })
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A folder with a model and the configuration of a server that serves it.

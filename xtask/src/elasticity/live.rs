@@ -94,7 +94,7 @@ fn serve(workspace: &Workspace, folder: &Path, settings: &str) -> Result<Server>
     if state.exists() {
         std::fs::remove_dir_all(&state).context("begin with nothing deployed")?;
     }
-    let ports = Ports::free()?;
+    let ports = Ports::free();
     let addresses = [ports.http, ports.grpc, ports.metrics].map(|port| format!("127.0.0.1:{port}"));
     let [http, grpc, metrics] = addresses.each_ref().map(String::as_str);
     let (config, state) = (config.display().to_string(), state.display().to_string());

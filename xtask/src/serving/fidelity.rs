@@ -30,7 +30,7 @@ pub(super) fn run(workspace: &Workspace, folder: &Path, rate: u32, length: Durat
     let simulated: Value = serde_json::from_str(&simulated.read()?).context("read what weft sim printed")?;
     let simulated = simulated["good_rps"].as_f64().context("find good_rps in what weft sim printed")?;
 
-    let ports = Ports::free()?;
+    let ports = Ports::free();
     let config = folder.join("fidelity.toml");
     let (text, models) = configuration(&scenario, &folder.join("fidelity-state"));
     std::fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
