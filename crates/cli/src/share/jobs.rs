@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use node::sharing::{Answer, Change, Question, TenantStatus};
 use rpc::ShareAsked;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -181,23 +182,31 @@ pub(crate) struct Stop {
 impl Stop {
     pub(crate) fn main(self) -> Result<()> {
         let job = Job::named(&self.name)?;
-        let record = job.read().filter(|_| job.is_held());
-        let group = record.and_then(|record| record.process).and_then(|process| Pid::from_raw(process as i32));
-        let Some(group) = group else {
-            return Err(Misuse(format!("there is no job `{}` that runs; `weft jobs` lists them", self.name)).into());
-        };
+        let group = || job.read()?.process.and_then(|process| Pid::from_raw(process as i32));
+        let nobody = || Misuse(format!("there is no job `{}` that runs; `weft jobs` lists them", self.name));
+        group().filter(|_| job.is_held()).ok_or_else(nobody)?;
+        // One that is being started again looks whether it is to, once it has written down as what.
         job.end_for_good()?;
+        let group = group().ok_or_else(nobody)?;
         // Somebody who waits to launch something cannot hear.
         let _ = suspend(&self.name, false);
-        kill_process_group(group, Signal::TERM).with_context(|| format!("ask {} to end", self.name))?;
+        signal(group, Signal::TERM).with_context(|| format!("ask {} to end", self.name))?;
         if ends(&job, Duration::from_secs(self.patience)) {
             return print(&format!("{} ended\n", self.name));
         }
-        kill_process_group(group, Signal::KILL).with_context(|| format!("kill {}", self.name))?;
+        signal(group, Signal::KILL).with_context(|| format!("kill {}", self.name))?;
         if ends(&job, Duration::from_secs(10)) {
             return print(&format!("{} did not end within {} s and was killed\n", self.name, self.patience));
         }
         bail!("end {}: it was killed and is still there; its GPU may hang, see `weft doctor`", self.name)
+    }
+}
+
+/// Signals what is there of a group.
+fn signal(group: Pid, signal: Signal) -> Result<(), Errno> {
+    match kill_process_group(group, signal) {
+        Err(Errno::SRCH) => Ok(()),
+        result => result,
     }
 }
 

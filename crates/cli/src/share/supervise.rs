@@ -151,6 +151,10 @@ fn leave_when_asked(job: &Job, record: &Record, child: &Child, mut log: &File, p
         // Whoever reads the log does without.
         let _ = writeln!(log, "weft: {text}");
     };
+    if job.is_to_end() {
+        // That was said before anybody knew of this process.
+        kill(group, Signal::TERM);
+    }
     let mut asked: Option<Instant> = None;
     let mut killed = false;
     while !has_ended(group)? {
