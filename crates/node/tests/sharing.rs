@@ -212,6 +212,22 @@ fn room_that_is_made_for_somebody_is_nobody_elses() {
 }
 
 #[test]
+fn nobody_waits_for_a_job_that_nobody_would_end() {
+    let bench = Bench::new();
+    let [job, serve] = [(); 2].map(|()| bench.client());
+    let share = r#"{"class": "best-effort", "memory": "6GiB"}"#;
+    enter(&job, Register { leaves: true, ..registration("job", share) }).unwrap();
+    let come = || enter(&serve, registration("serve", r#"{"class": "latency", "memory": "4GiB"}"#));
+    assert_eq!(come().unwrap_err(), "gpu 0: job makes room");
+    let until = Instant::now() + PATIENCE;
+    while come().is_err() {
+        assert!(Instant::now() < until, "it is waited for in vain");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(bench.status().idle.len(), 2, "the job is still there");
+}
+
+#[test]
 fn a_program_gets_its_pages_and_its_share_and_leaves() {
     let bench = Bench::new();
     let owner = bench.client();

@@ -155,9 +155,15 @@ fn leave_when_asked(job: &Job, record: &Record, child: &Child, mut log: &File, p
         // That was said before anybody knew of this process.
         kill(group, Signal::TERM);
     }
-    let mut asked: Option<Instant> = None;
+    let (mut asked, mut looked): (Option<Instant>, Option<Instant>) = (None, None);
     let mut killed = false;
     while !has_ended(group)? {
+        // Also while it ends: who asks is there to end it.
+        let mut wanted = None;
+        if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+            looked = Some(Instant::now());
+            wanted = wanted_by(&record.name);
+        }
         match asked {
             Some(since) if !killed && since.elapsed() > patience => {
                 say(&format!("it has not ended within {} s and is killed", patience.as_secs()));
@@ -166,7 +172,7 @@ fn leave_when_asked(job: &Job, record: &Record, child: &Child, mut log: &File, p
             }
             Some(_) => {}
             None => {
-                if let Some(whom) = wanted_by(&record.name) {
+                if let Some(whom) = wanted {
                     asked = Some(Instant::now());
                     say(&format!("it makes room for {whom}, and is started again when there is room"));
                     let entered = job.read().is_some_and(|record| record.entered);

@@ -12,7 +12,8 @@ use shm::{MAX_MESSAGE, Name, now_ns};
 
 /// What is left of a packet for GPUs in one answer: the rest is for tenants that use none.
 const STATUS_BYTES: usize = MAX_MESSAGE / 2;
-/// How long it counts that somebody was asked to leave: whoever needs the room asks again before that.
+/// How long it counts that somebody was asked to leave, and that somebody looks after it who would end it: both are said
+/// again before that.
 const WANTED_NS: u64 = 5_000_000_000;
 /// Bytes of a name that a number may be added to.
 const NAME_BYTES: usize = 56;
@@ -81,7 +82,8 @@ impl Running {
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
         let (command, placed) = (register.command, if found.chosen { found.why } else { String::new() });
         let leaves = register.leaves && share.class == Class::BestEffort;
-        let tenant = Tenant { leader, command, placed, leaves, ..Tenant::new(name.clone(), peer.uid, share) };
+        let leaves_until_ns = leaves.then(|| now_ns() + WANTED_NS);
+        let tenant = Tenant { leader, command, placed, leaves_until_ns, ..Tenant::new(name.clone(), peer.uid, share) };
         let number = self.ledger.add(tenant)?;
         if let Some(tenant) = self.ledger.get_mut(number) {
             tenant.registered.insert(token);
@@ -111,11 +113,16 @@ impl Running {
         Answer::Later(found.why)
     }
 
-    /// Who a tenant is to make room for.
-    fn wanted(&self, token: Token, name: &str) -> Result<Option<String>, String> {
+    /// Who a tenant is to make room for. Whoever asks would end it.
+    fn wanted(&mut self, token: Token, name: &str) -> Result<Option<String>, String> {
         let user = self.visitors.get(&token).ok_or("nobody is there")?.peer.uid;
         let number = self.ledger.named_for(name, user)?;
-        Ok(self.ledger.get(number).and_then(|tenant| tenant.wanted_by(now_ns())).map(str::to_owned))
+        let tenant = self.ledger.get_mut(number).ok_or("it is gone")?;
+        let now = now_ns();
+        if let Some(until_ns) = &mut tenant.leaves_until_ns {
+            *until_ns = now + WANTED_NS;
+        }
+        Ok(tenant.wanted_by(now).map(str::to_owned))
     }
 
     /// Whether a program shares in space, and where; an error where it must and cannot.

@@ -35,8 +35,9 @@ pub(super) struct Tenant {
     pub(super) leader: Option<Watched>,
     /// Kept until then, whatever else goes.
     pub(super) kept_until_ns: u64,
-    /// Whether it leaves when it is asked to.
-    pub(super) leaves: bool,
+    /// Until when it leaves if it is asked to: whoever looks after it says again and again that it is there. `None` for one
+    /// that stays.
+    pub(super) leaves_until_ns: Option<u64>,
     /// Who it was asked to leave for, and until when that counts.
     pub(super) wanted: Option<(String, u64)>,
 }
@@ -54,9 +55,14 @@ impl Tenant {
             processes: BTreeSet::new(),
             leader: None,
             kept_until_ns: 0,
-            leaves: false,
+            leaves_until_ns: None,
             wanted: None,
         }
+    }
+
+    /// Whether somebody would end it and start it again.
+    pub(super) fn leaves(&self, now_ns: u64) -> bool {
+        self.leaves_until_ns.is_some_and(|until_ns| now_ns < until_ns)
     }
 
     /// Who it is to make room for.

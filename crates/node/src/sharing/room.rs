@@ -88,6 +88,7 @@ impl Running {
 
     /// A GPU as somebody of this name and class sees it.
     fn host(&self, gpu: &Gpu, name: &str, class: Class) -> Host {
+        let now = now_ns();
         let there = self.ledger.iter().filter(|(number, tenant)| self.is_on(gpu, *number, &tenant.share));
         let board = self.boards.iter().find(|board| board.gpu.uuid == gpu.uuid);
         let guest = |(number, tenant): (u32, &Tenant)| {
@@ -97,10 +98,9 @@ impl Running {
             if gives_way {
                 need.request = 0;
             }
-            let leaves = (gives_way && tenant.leaves).then_some(tenant.share.priority);
+            let leaves = (gives_way && tenant.leaves(now)).then_some(tenant.share.priority);
             Guest { name: tenant.name.clone(), kind: kind(&tenant.share), need, leaves }
         };
-        let now = now_ns();
         let is_here = |reserved: &&Reserved| reserved.name != name && reserved.on.contains(&GpuId(gpu.index));
         let reserved = self.reserved.iter().filter(|reserved| reserved.until_ns > now).filter(is_here);
         let coming = |Reserved { name, share, .. }: &Reserved| Guest {

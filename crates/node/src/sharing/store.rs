@@ -59,7 +59,7 @@ impl Store {
             stretched: tenant.stretched,
             command: tenant.command,
             placed: tenant.placed.clone(),
-            leaves: tenant.leaves,
+            leaves: tenant.leaves_until_ns.is_some(),
             process: tenant.leader.as_ref().map(|leader| (leader.pid, leader.started)),
         });
         let written = Written { boot: self.boot.clone(), tenants: tenants.collect() };
@@ -91,7 +91,7 @@ impl Store {
                 stretched,
                 command,
                 placed,
-                leaves,
+                leaves_until_ns: leaves.then_some(kept_until_ns),
                 leader,
                 kept_until_ns,
                 ..Tenant::new(name, user, share)
@@ -115,12 +115,12 @@ mod tests {
         let number = ledger.add(Tenant::new("train".into(), 7, share.clone())).unwrap();
         let tenant = ledger.get_mut(number).unwrap();
         (tenant.leader, tenant.command, tenant.stretched) = (Watched::new(std::process::id()), Some(3), 300);
-        tenant.leaves = true;
+        tenant.leaves_until_ns = Some(1);
         store.write(&ledger).unwrap();
         let mut again = store.read(1);
         let tenant = again.get(again.named("train").unwrap()).unwrap();
         assert_eq!((tenant.user, &tenant.share, tenant.command, tenant.stretched), (7, &share, Some(3), 300));
-        assert!(tenant.leader.is_some() && tenant.leaves);
+        assert!(tenant.leader.is_some() && tenant.leaves(KEPT_NS) && !tenant.leaves(1 + KEPT_NS));
         assert!(again.sweep(1 + KEPT_NS).is_empty(), "this process lives");
     }
 

@@ -2,6 +2,7 @@
 
 use rpc::{Percent, Share, ShareAsked};
 use serde::{Deserialize, Serialize};
+use std::ops::Not;
 
 /// What a command asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,11 +41,11 @@ pub struct Register {
     #[serde(default)]
     pub command: Option<u64>,
     /// Whether to be told to come again, where there is no room for it at the moment.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub wait: bool,
     /// Whether it leaves when its memory is needed for somebody who is not best-effort, and comes again later. Whoever
-    /// looks after it asks whether it is [wanted gone](Question::Wanted).
-    #[serde(default)]
+    /// looks after it asks again and again whether it is [wanted gone](Question::Wanted); where nobody does, it stays.
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub leaves: bool,
 }
 
