@@ -162,6 +162,21 @@ static void neighbour(void) {
     pthread_join(thread, NULL);
 }
 
+static void take_turns(int *step, double mine, double slice, unsigned blocks) {
+    shared->slice = slice;
+    shared->length_ms = 200;
+    shared->busy = 1;
+    shared->blocks = blocks;
+    set_slice(mine);
+    meet(++*step);
+    begin_watching(200000000, blocks);
+    int gaps = end_watching();
+    char who[64];
+    snprintf(who, sizeof who, "one with %.0f us", mine);
+    tell_turns("turns", who, slice, blocks, gaps);
+    usleep(250000);
+}
+
 static double lag[4000];
 
 static void first_launch(int *step, double mine, double slice, bool off, int rounds) {
@@ -217,6 +232,58 @@ static void in_flight(const char *what, uint32_t (*first)(bool), bool how, uint3
     fflush(stdout);
 }
 
+static uint32_t schedule_one(int index, bool on) {
+    uint8_t words[3] = {on, 0, 0};
+    return call(index, SCHEDULE, words, sizeof words);
+}
+
+static uint32_t preempt_one(int index, bool wait) {
+    struct { uint8_t wait, manual; uint16_t pad; uint32_t us; } words = {wait, 0, 0, 0};
+    return call(index, PREEMPT, &words, 8);
+}
+
+/* Alone: a channel group is switched off and then preempted, so that what runs has nowhere to come back to. */
+static void freeze(int index, bool wait) {
+    begin_watching(100000000, 264);
+    usleep(20000);
+    double began = seconds();
+    uint32_t off = schedule_one(index, false);
+    double is_off = seconds();
+    uint32_t preempted = preempt_one(index, wait);
+    double is_preempted = seconds();
+    usleep(20000);
+    double back = seconds();
+    uint32_t on = schedule_one(index, true);
+    double is_on = seconds();
+    int gaps = end_watching();
+    printf("{\"what\": \"off and preempted, then on after 20 ms\", \"group\": %d, \"wait\": %s, \"status\": [%u, %u, %u], \"off_us\": %.0f, "
+           "\"preempt_us\": %.0f, \"on_us\": %.0f, \"gaps\": %d, \"stopped_after_ms\": %.2f, \"stopped_for_ms\": %.2f}\n",
+           index, wait ? "true" : "false", off, preempted, on, (is_off - began) * 1e6, (is_preempted - is_off) * 1e6,
+           (is_on - back) * 1e6, gaps, gaps ? (seen[2] - seen[0]) / 1e6 : 0.0, gaps ? (seen[3] - seen[2]) / 1e6 : 0.0);
+    fflush(stdout);
+}
+
+/* Alone: channels are disabled while a kernel runs, and enabled again after 20 ms. */
+static void disable_and_enable(int index, bool scheduling_only) {
+    int count = 0;
+    for (int i = 0; i < channels; i++) count += index < 0 || channel_parent[i] == group[index].object;
+    begin_watching(100000000, 264);
+    usleep(20000);
+    double began = seconds();
+    uint32_t off = disable_channels(1, index, scheduling_only);
+    double is_off = seconds();
+    usleep(20000);
+    double back = seconds();
+    uint32_t on = disable_channels(0, index, scheduling_only);
+    double is_on = seconds();
+    int gaps = end_watching();
+    printf("{\"what\": \"channels disabled, then enabled after 20 ms\", \"group\": %d, \"channels\": %d, \"scheduling_only\": %s, \"status\": [%u, %u], "
+           "\"off_us\": %.0f, \"on_us\": %.0f, \"gaps\": %d, \"stopped_after_ms\": %.2f, \"stopped_for_ms\": %.2f}\n",
+           index, count, scheduling_only ? "true" : "false", off, on, (is_off - began) * 1e6, (is_on - back) * 1e6, gaps,
+           gaps ? (seen[2] - seen[0]) / 1e6 : 0.0, gaps ? (seen[3] - seen[2]) / 1e6 : 0.0);
+    fflush(stdout);
+}
+
 int main(int count, char **arguments) {
     int rounds = option(count, arguments, "--rounds", 200);
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -241,20 +308,11 @@ int main(int count, char **arguments) {
     printf("{\"what\": \"setting the slice of all groups\", \"groups\": %d, \"us_p50\": %.0f, \"us_p99\": %.0f}\n", groups,
            part(cost, 64, 0.5), part(cost, 64, 0.99));
     int step = 0;
-    const double slices[] = {2048, 1000, 500, 200, 100, 50, 20, 1};
-    for (int wide = 0; wide < 2; wide++)
-        for (unsigned i = 0; i < sizeof slices / sizeof *slices; i++) {
-            shared->slice = slices[i];
-            shared->length_ms = 200;
-            shared->busy = 1;
-            shared->blocks = wide ? 264 : 1;
-            set_slice(2048);
-            meet(++step);
-            begin_watching(200000000, shared->blocks);
-            int gaps = end_watching();
-            tell_turns("turns", "one with 2048 us", shared->slice, shared->blocks, gaps);
-            usleep(250000);
-        }
+    const double slices[] = {2048, 1000, 500, 200, 100, 50, 20, 1}, own[] = {4096, 16000, 100000};
+    for (int wide = 0; wide < 2; wide++) {
+        for (unsigned i = 0; i < sizeof slices / sizeof *slices; i++) take_turns(&step, 2048, slices[i], wide ? 264 : 1);
+        for (unsigned i = 0; i < sizeof own / sizeof *own; i++) take_turns(&step, own[i], 200, wide ? 264 : 1);
+    }
     shared->blocks = 264;
     const double beside[] = {2048, 1000, 500, 200, 100};
     for (unsigned i = 0; i < sizeof beside / sizeof *beside; i++) first_launch(&step, 2048, beside[i], false, rounds);
@@ -262,6 +320,12 @@ int main(int count, char **arguments) {
     in_flight("schedule off and on", schedule, false, schedule, true);
     in_flight("preempt without waiting", preempt, false, NULL, false);
     in_flight("preempt and wait", preempt, true, NULL, false);
+    for (int i = -1; i < groups; i++)
+        for (int scheduling_only = 0; scheduling_only < 2; scheduling_only++) disable_and_enable(i, scheduling_only);
+    for (int i = 0; i < groups; i++) {
+        freeze(i, true);
+        freeze(i, false);
+    }
     /* What was launched while it was off. */
     schedule(false);
     double began = seconds();

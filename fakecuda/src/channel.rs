@@ -6,16 +6,28 @@
 //!
 //! A context has four groups. The first is the one its kernels run in; what is set on the others is kept and has no effect.
 //! Taking a group off the schedule holds its process's queue. The interleave level is kept, and refused to ordinary users.
+//!
+//! Each group has two channels. Those of the first have an object for kernels each. Disabling them, by a control of the
+//! subdevice, holds the process's queue as well, when all of the first group's are.
 
 use crate::driver;
 use crate::trap;
 use std::os::fd::RawFd;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// `_IOWR('F', 0x2b)` with 48 bytes.
 const ALLOCATE: u64 = 0xc030_462b;
 const CHANNEL_GROUP: u32 = 0xa06c;
+const CHANNEL: u32 = 0xc86f;
+const COMPUTE: u32 = 0xcbc0;
+const SUBDEVICE: u32 = 0x2080;
 const GROUPS: u32 = 4;
+const CHANNELS: u32 = 2;
+
+const DISABLE_CHANNELS: u32 = 0x2080_110b;
+/// As many as one call takes, and how many bytes that is.
+const DISABLED_MOST: usize = 64;
+const DISABLE_BYTES: usize = 536;
 
 const SUCCESS: u32 = 0;
 const INSUFFICIENT_PERMISSIONS: u32 = 0x1b;
@@ -62,10 +74,34 @@ struct Group {
     compute: bool,
 }
 
-static GROUPS_MADE: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+#[derive(Clone, Copy)]
+struct Channel {
+    client: u32,
+    object: u32,
+    group: u32,
+    disabled: bool,
+}
 
-fn groups() -> std::sync::MutexGuard<'static, Vec<Group>> {
+#[derive(Clone, Copy)]
+struct Subdevice {
+    client: u32,
+    object: u32,
+}
+
+static GROUPS_MADE: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+static CHANNELS_MADE: Mutex<Vec<Channel>> = Mutex::new(Vec::new());
+static SUBDEVICES_MADE: Mutex<Vec<Subdevice>> = Mutex::new(Vec::new());
+
+fn groups() -> MutexGuard<'static, Vec<Group>> {
     GROUPS_MADE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn channels() -> MutexGuard<'static, Vec<Channel>> {
+    CHANNELS_MADE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn subdevices() -> MutexGuard<'static, Vec<Subdevice>> {
+    SUBDEVICES_MADE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The file that stands for the device's.
@@ -84,11 +120,23 @@ pub(crate) fn open(device: i32) {
     }
     let client = 0xc1d0_0000 | std::process::id() & 0xffff;
     let first = 0x5c00_0000 | groups().len() as u32;
-    for number in 0..GROUPS {
-        let parent = 0x5c00_8000 | device as u32;
-        let mut call = Allocate { client, parent, object: first + number, class: CHANNEL_GROUP, ..Allocate::default() };
+    let make = |parent: u32, object: u32, class: u32| {
+        let mut call = Allocate { client, parent, object, class, ..Allocate::default() };
         // SAFETY: the call's argument is a whole `Allocate`, which whoever answers reads and writes; it outlives the call.
         unsafe { libc::ioctl(device_file(), ALLOCATE, &raw mut call) };
+    };
+    let parent = 0x5c00_8000 | device as u32;
+    make(parent, parent | 0x1_0000, SUBDEVICE);
+    for number in 0..GROUPS {
+        let group = first + number;
+        make(parent, group, CHANNEL_GROUP);
+        for channel in 0..CHANNELS {
+            let channel = 0x5d00_0000 | (group & 0xff_ffff) << 4 | channel;
+            make(group, channel, CHANNEL);
+            if number == 0 {
+                make(channel, channel | 0x0200_0000, COMPUTE);
+            }
+        }
     }
 }
 
@@ -100,18 +148,28 @@ pub(crate) fn is_ours(request: u64) -> bool {
 /// Answers an allocation.
 pub(crate) fn allocate(call: &mut Allocate) {
     call.status = SUCCESS;
-    if call.class != CHANNEL_GROUP {
-        return;
+    let Allocate { client, object, parent, .. } = *call;
+    match call.class {
+        CHANNEL_GROUP => {
+            let device = (parent & 0xff) as i32;
+            let compute = object & 3 == 0;
+            let slice_us = if compute { crate::book::SLICE_NS / 1000 } else { 1024 };
+            groups().push(Group { client, object, device, slice_us, compute });
+        }
+        CHANNEL => channels().push(Channel { client, object, group: parent, disabled: false }),
+        SUBDEVICE => subdevices().push(Subdevice { client, object }),
+        _ => {}
     }
-    let device = (call.parent & 0xff) as i32;
-    let compute = call.object & 3 == 0;
-    let slice_us = if compute { crate::book::SLICE_NS / 1000 } else { 1024 };
-    groups().push(Group { client: call.client, object: call.object, device, slice_us, compute });
 }
 
-/// What the parameters of a control are, as a number, and what becomes of it.
+/// What the parameters of a control are, as a number, and what becomes of it; and all of them, for those that have more.
 pub(crate) struct Parameters {
     pub(crate) value: u64,
+    pub(crate) words: [u32; DISABLE_BYTES / 4],
+}
+
+impl Parameters {
+    pub(crate) const EMPTY: Parameters = Parameters { value: 0, words: [0; DISABLE_BYTES / 4] };
 }
 
 /// The address and the size of a control's parameters.
@@ -125,6 +183,10 @@ pub(crate) fn control(call: &mut Control, parameters: &mut Parameters) {
 }
 
 fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
+    let is_it = |subdevice: &Subdevice| subdevice.client == call.client && subdevice.object == call.object;
+    if call.command == DISABLE_CHANNELS && subdevices().iter().any(is_it) {
+        return disable(call, &parameters.words);
+    }
     let mut groups = groups();
     let group = groups.iter_mut().find(|group| group.client == call.client && group.object == call.object);
     let group = group.ok_or(INVALID_OBJECT)?;
@@ -154,6 +216,30 @@ fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
             change(group, |book, slot| book.slots[slot].interleave = level);
         }
         _ => return Err(NOT_SUPPORTED),
+    }
+    Ok(())
+}
+
+fn disable(call: &Control, words: &[u32]) -> Result<(), u32> {
+    if driver::refuses("aside") {
+        return Err(INSUFFICIENT_PERMISSIONS);
+    }
+    let (off, count) = (words[0] & 0xff != 0, words[1] as usize);
+    if call.parameter_bytes as usize != DISABLE_BYTES || count > DISABLED_MOST {
+        return Err(INVALID_ARGUMENT);
+    }
+    let named: Vec<(u32, u32)> = (0..count).map(|index| (words[6 + index], words[6 + DISABLED_MOST + index])).collect();
+    let mut channels = channels();
+    let is_there = |channel: &(u32, u32)| channels.iter().any(|other| (other.client, other.object) == *channel);
+    if !named.iter().all(is_there) {
+        return Err(INVALID_OBJECT);
+    }
+    for channel in channels.iter_mut().filter(|channel| named.contains(&(channel.client, channel.object))) {
+        channel.disabled = off;
+    }
+    for group in groups().iter() {
+        let held = channels.iter().filter(|channel| channel.group == group.object).all(|channel| channel.disabled);
+        change(group, |book, slot| book.slots[slot].held = u32::from(held));
     }
     Ok(())
 }

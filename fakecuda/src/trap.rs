@@ -99,15 +99,16 @@ fn answer(file: i32, request: u64, argument: u64) -> i64 {
     i64::from(-libc::EINVAL)
 }
 
-/// Carries the parameters, wherever they are, in and out as one number: those that matter are eight bytes or fewer.
+/// Carries the parameters, wherever they are, in, and out as one number: those that come back are eight bytes or fewer.
 fn control(call: &mut Control) {
     let (address, bytes) = channel::parameters(call);
-    let bytes = if address == 0 { 0 } else { bytes.min(8) };
+    let all = if address == 0 { 0 } else { bytes.min(size_of_val(&Parameters::EMPTY.words)) };
+    let bytes = all.min(8);
     let place = address as *mut u8;
-    let mut value = [0; 8];
-    // SAFETY: the caller says that `bytes` are readable there, which is at most the eight there is room for.
-    unsafe { std::ptr::copy_nonoverlapping(place, value.as_mut_ptr(), bytes) };
-    let mut parameters = Parameters { value: u64::from_le_bytes(value) };
+    let mut parameters = Parameters::EMPTY;
+    // SAFETY: the caller says that `bytes` are readable there, of which there are at most as many as there is room for.
+    unsafe { std::ptr::copy_nonoverlapping(place, parameters.words.as_mut_ptr().cast(), all) };
+    parameters.value = u64::from(parameters.words[0]) | u64::from(parameters.words[1]) << 32;
     channel::control(call, &mut parameters);
     let value = parameters.value.to_le_bytes();
     // SAFETY: as above, and writable, as the resource manager's parameters go both ways.

@@ -230,50 +230,13 @@ def deaths(folder, rounds):
     row("nothing is left of the dead", f"{left}", not left)
 
 
-def pair(seconds):
-    """A latency tenant beside best-effort training, under Weft and under default sharing, against each alone."""
-    command = lambda name, length: [sys.executable, os.path.join(HERE, "workload.py"), name, str(length)]
-
-    def together(first, second):
-        background = subprocess.Popen(second, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
-        time.sleep(8)
-        top = None
-        foreground = subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
-        if first[0] == WEFT:
-            serving = lambda: any(one["name"] == "serve" and one["launches_per_second"] > 5000 for one in tenants()[1])
-            deadline = time.monotonic() + 40
-            while not serving() and time.monotonic() < deadline:
-                time.sleep(0.2)
-            time.sleep(2)
-            top = subprocess.run([WEFT, "top", "--once"], capture_output=True, text=True, env=ENVIRONMENT).stdout
-        said, other = foreground.communicate()[0], background.communicate()[0]
-        last = lambda text: json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
-        return last(said), last(other), top
-
-    alone, _ = workload("resnet", seconds)
-    train, _ = workload("training", seconds)
-    if not alone or not train:
-        return row("ResNet50 beside training", "PyTorch is not there", None)
-    for title, wrap in (("default sharing", lambda share, what: what), ("Weft", weft_run)):
-        first = wrap(["--class", "latency", "--name", "serve"], command("resnet", seconds))
-        second = wrap(["--class", "best-effort", "--memory", "40GiB", "--name", "train"], command("training", 2 * seconds + 20))
-        inference, training, top = together(first, second)
-        if top:
-            print(top)
-        row(f"ResNet50 beside training, {title}",
-            f"throughput {inference['per_second'] / alone['per_second']:.2f}, p99 {inference['p99_ms'] / alone['p99_ms']:.2f} of "
-            f"alone; training {training['per_second'] / train['per_second']:.2f}", True,
-            alone=alone, training_alone=train, inference=inference, training=training, top=top)
-
-
 def page(rows):
     """What was measured, for people."""
     lines = [line for row in rows for line in row.get("lines", [])]
     machine = next((line.split(None, 2)[2] for line in lines if line.startswith("ok       gpu")), "unknown")
     driver = next((line.split(None, 2)[2] for line in lines if line.startswith("ok       driver")), "unknown")
     state = {True: "yes", False: "**no**", None: "not run"}
-    judged = lambda row: "a figure" if "inference" in row else state[row["good"]]
-    table = [f"| {row['what']} | {row['figure'].replace('|', '/')} | {judged(row)} |" for row in rows]
+    table = [f"| {row['what']} | {row['figure'].replace('|', '/')} | {state[row['good']]} |" for row in rows]
     return "\n".join([
         "# Shares on a real GPU", "", "<!-- Written by `tests/gpu/run.py` from gpu.json; do not edit. -->", "",
         f"- Command: `cargo xtask gpu-test`, or where there is no Rust `python tests/gpu/run.py`\n- Machine: {machine.split(None, 1)[1].split(', GPU-')[0]}), driver {driver}", "",
@@ -308,23 +271,25 @@ if __name__ == "__main__":
         "quotas": lambda: quotas(folder, [10, 50, 90] if quick else range(10, 100, 10), 2 if quick else 3),
         "deaths": lambda: deaths(folder, 10 if quick else 100),
         "overhead": lambda: overhead(2 if quick else 6),
-        "pair": lambda: pair(5 if quick else 8),
     }
     asked = [name for name in parts if not options.only or name in options.only.split(",")]
+    kept = []
+    if options.json and options.only and os.path.exists(options.json):
+        with open(options.json) as file:
+            kept = [one for one in json.load(file)["rows"] if one["part"] not in asked]
     for PART in asked:
+        began = time.monotonic()
         try:
             parts[PART]()
         except Exception as error:
             row(PART, f"{type(error).__name__}: {error}", False)
-    good = all(one["good"] is not False for one in ROWS)
-    if options.json:
-        if options.only and os.path.exists(options.json):
-            with open(options.json) as file:
-                ROWS += [one for one in json.load(file)["rows"] if one["part"] not in asked]
-            ROWS.sort(key=lambda one: list(parts).index(one["part"]))
-        with open(options.json, "w") as file:
-            json.dump({"rows": ROWS}, file, indent=1)
-    if options.page:
-        with open(options.page, "w") as file:
-            file.write(page(ROWS))
-    sys.exit(0 if good else 1)
+        print(f"{PART} took {time.monotonic() - began:.0f} s", file=sys.stderr)
+        # After every part, so that what was measured is kept when a later one is stopped.
+        rows = sorted(kept + ROWS, key=lambda one: list(parts).index(one["part"]))
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump({"rows": rows}, file, indent=1)
+        if options.page:
+            with open(options.page, "w") as file:
+                file.write(page(rows))
+    sys.exit(0 if all(one["good"] is not False for one in ROWS) else 1)

@@ -10,7 +10,7 @@ use crate::gpu::Gpu;
 use crate::lock::Lock;
 use crate::settings::{say_once, settings};
 use crate::types::Device;
-use crate::{notes, real, resolve};
+use crate::{channels, notes, real, resolve};
 use shm::{Connection, FileList, Message, OwnPage, SLOTS, TenantPage, VERSION, now_ns};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -242,8 +242,7 @@ fn accept(gpu: &Gpu, slot: u32, generation: u64, tenant: u32, files: &FileList) 
         word.store(bits, Ordering::Relaxed);
     }
     new.used_bytes.store(gpu.used(), Ordering::SeqCst);
-    let groups = crate::slice::groups();
-    new.channel_groups.store(groups, Ordering::Relaxed);
+    channels::show_in(&new);
     let slots: Vec<_> = files[3..].iter().map(AsFd::as_fd).collect();
     window.fill(files[0].as_fd(), files[1].as_fd(), files[2].as_fd(), &slots)?;
     notes::tell_all(window);

@@ -4,8 +4,8 @@
 //! connection, so that the daemon sees the parent's end, maps zeros over the parent's pages, and attaches anew if it ever
 //! uses a GPU. A program started with `exec` begins with nothing anyway: all our files are closed on exec.
 
-use crate::gpu;
 use crate::ops::capture;
+use crate::{aside, gpu};
 use std::sync::Once;
 
 /// Makes sure that children are told. Called before anything is made that they must forget.
@@ -21,6 +21,7 @@ pub(crate) fn watch() {
 extern "C" fn forgotten() {
     let _ = std::panic::catch_unwind(|| {
         capture::forget();
+        aside::forget();
         gpu::forget_all();
     });
 }

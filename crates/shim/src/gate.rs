@@ -117,13 +117,26 @@ pub fn decide(launch: &Launch, control: &Control, rivals: impl IntoIterator<Item
     let fills = match control.filling {
         Filling::Anything => true,
         Filling::Short => launch.duration_ns <= control.depth_ns,
-        Filling::Gaps => false,
+        Filling::Gaps | Filling::Nothing => false,
     };
     if launch.waited_ns >= YIELD_MAX_NS || fills && control.class == Class::BestEffort {
         return Decision::Go;
     }
-    let longest = rivals.into_iter().map(|rival| hold(launch, &rival)).max().unwrap_or(0);
+    let hold = |rival: Rival| match control.filling {
+        Filling::Nothing => u64::from(in_burst(&rival, launch.now_ns)) * BURST_LOOK_NS,
+        _ => hold(launch, &rival),
+    };
+    let longest = rivals.into_iter().map(hold).max().unwrap_or(0);
     if longest == 0 { Decision::Go } else { wait(longest.min(BURST_LOOK_NS)) }
+}
+
+/// Whether a rival needs the GPU for itself: from its first launch until it has waited for its work.
+pub fn in_burst(rival: &Rival, now_ns: u64) -> bool {
+    let idle_at = rival.busy_until_ns.saturating_add(rival.gap_ns).saturating_add(BURST_IDLE_NS);
+    let ahead = rival.busy_until_ns.saturating_sub(now_ns);
+    rival.burst_since_ns != 0
+        && ahead <= BURST_MAX_NS
+        && (now_ns < idle_at || is_syncing(rival.syncing_since_ns, now_ns))
 }
 
 /// How long a rival's burst holds a launch. Between its kernels there is room for what fits the predicted gap.
@@ -216,6 +229,11 @@ mod tests {
         assert!(check(Filling::Anything, 1, Class::BestEffort));
         assert!(check(Filling::Short, 50_000, Class::BestEffort));
         assert!(!check(Filling::Short, 49_999, Class::BestEffort));
+        assert!(!check(Filling::Nothing, 200_000, Class::BestEffort));
+        let gap = Rival { busy_until_ns: NOW - 1, gap_ns: 1_000_000, ..burst };
+        let nothing = Control { filling: Filling::Nothing, ..control(Class::BestEffort) };
+        assert_eq!(decide(&LAUNCH, &nothing, [gap]), Wait { at_most_ns: BURST_LOOK_NS }, "not in gaps either");
+        assert_eq!(decide(&LAUNCH, &nothing, [IDLE]), Go);
     }
 
     #[test]

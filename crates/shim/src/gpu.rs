@@ -145,6 +145,7 @@ impl Gpu {
         });
         let busy = others.filter(move |page| {
             page.half(|page| &page.state) == STATE_LIVE
+                && page.half(|page| &page.aside) == 0
                 && page.word(|page| &page.burst_since_ns) != 0
                 && (page.word(|page| &page.busy_until_ns).saturating_add(BURST_IDLE_NS) > now_ns
                     || gate::is_syncing(page.word(|page| &page.syncing_since_ns), now_ns))

@@ -9,7 +9,8 @@
 //! who has which memory, [`attach`] how the daemon is found, lost and found again.
 //!
 //! Invariants:
-//! 1. There is no thread of ours, and nothing of ours runs but in a call that the program made.
+//! 1. Nothing of ours runs but in a call that the program made, and there is no thread of ours but one, in best-effort
+//!    processes that were told to leave the GPU to the bursts of others ([`aside`]).
 //! 2. A launch allocates nothing and takes no lock; it sleeps only where `gate` says so.
 //! 3. A bug here is not the program's crash: whatever panics falls back to the driver.
 
@@ -37,7 +38,10 @@ mod sample;
 pub mod ledger;
 mod gpu;
 mod attach;
+mod channels;
 mod slice;
+pub mod turn;
+mod aside;
 mod space;
 mod fork;
 mod lock;

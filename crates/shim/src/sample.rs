@@ -12,8 +12,8 @@
 
 use crate::gpu::{Gpu, IDENTITIES};
 use crate::ops::capture;
-use crate::real;
 use crate::types::{CuResult, Event, SUCCESS, Stream};
+use crate::{aside, real};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Measurements that may be going on.
@@ -50,6 +50,8 @@ struct Slot {
     others_ns: AtomicU64,
     /// When the virtual clock expects it to be done.
     expected_ns: AtomicU64,
+    /// How long the process's work had been off the GPU until then, all in all.
+    off_ns: AtomicU64,
 }
 
 impl Samples {
@@ -65,6 +67,7 @@ impl Samples {
                 lead_ns: AtomicU64::new(0),
                 others_ns: AtomicU64::new(0),
                 expected_ns: AtomicU64::new(0),
+                off_ns: AtomicU64::new(0),
             }
         }; SLOTS];
         Samples { slots, pending: AtomicU32::new(0), charged_ns: AtomicU64::new(0) }
@@ -137,6 +140,7 @@ pub(crate) fn launch(gpu: &Gpu, number: u32, stream: Stream, idle: bool, call: i
         slot.lead_ns.store(lead, Ordering::Relaxed);
         slot.expected_ns.store(expected, Ordering::Relaxed);
         slot.others_ns.store(gpu.others_slices_ns(now), Ordering::Relaxed);
+        slot.off_ns.store(aside::off_ns(), Ordering::Relaxed);
         gpu.samples.pending.fetch_add(1, Ordering::Relaxed);
         slot.pending.store(true, Ordering::Release);
     } else {
@@ -194,7 +198,9 @@ pub(crate) fn collect(gpu: &Gpu) {
                     let others = slot.others_ns.load(Ordering::Relaxed).max(gpu.others_slices_ns(shm::now_ns()));
                     let place = IDENTITIES.place(slot.number.load(Ordering::Relaxed));
                     if let Some((at_least, at_most)) = duration(elapsed, lead, gpu.slice_ns(), others) {
-                        place.measure_between(at_least, at_most, gpu.slice_ns());
+                        // It may have been off the GPU for all of that time, or for none of it.
+                        let off = aside::off_ns().saturating_sub(slot.off_ns.load(Ordering::Relaxed));
+                        place.measure_between(at_least.min(at_most.saturating_sub(off)), at_most, gpu.slice_ns());
                     }
                 }
             }

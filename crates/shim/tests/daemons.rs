@@ -131,7 +131,8 @@ fn control_pages_of_random_bytes_harm_nobody() {
                 word.store(next(), Ordering::Relaxed);
             }
             control.memory_limit.store(u64::MAX - 1, Ordering::Relaxed);
-            for word in [&control.class, &control.priority, &control.mode, &control.revision, &control.slice_us] {
+            let words = [&control.class, &control.priority, &control.mode, &control.revision];
+            for word in words.into_iter().chain([&control.slice_us, &control.filling]) {
                 word.store(next() as u32, Ordering::Relaxed);
             }
             if !valid {
@@ -239,6 +240,82 @@ fn slices_are_set_and_given_back() {
     let own = machine.truth()[0].counters.slice_ns / 1000;
     assert_eq!(set(400, 5), (400, 1, 400));
     assert_eq!(set(0, 6), (0, 1, own));
+    assert!(child.wait().unwrap().success());
+}
+
+/// A daemon whose best-effort processes leave the GPU to the bursts of a tenant in the last slot.
+fn stand_aside_daemon(machine: &Machine) -> Daemon {
+    let daemon = Daemon::start(&machine.socket(), |control| {
+        control.class.store(shm::Class::BestEffort as u32, Ordering::Relaxed);
+        control.filling.store(shm::Filling::Nothing as u32, Ordering::Relaxed);
+        control.above.store(1 << 63, Ordering::Relaxed);
+    });
+    daemon.page(63, |page| page.occupy(1, 63, 1, 9));
+    daemon
+}
+
+/// The tenant in the last slot begins a burst, or ends it.
+fn burst(daemon: &Daemon, goes_on: bool) {
+    daemon.page(63, |page| {
+        let until = if goes_on { shm::now_ns() + 900_000_000 } else { 0 };
+        page.busy_until_ns.store(until, Ordering::Relaxed);
+        page.burst_since_ns.store(until / 2, Ordering::Relaxed);
+    });
+}
+
+/// Waits until the GPU's word on the only process is this: whether its queue is held.
+fn until_held(machine: &Machine, held: bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while (machine.truth()[0].counters.held != 0) != held {
+        assert!(Instant::now() < deadline, "held is not {held}: {:?}", machine.truth()[0].counters);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_runs_is_off_the_gpu_within_bursts_of_others() {
+    let machine = Machine::new();
+    let program = machine.compile("closedloop");
+    let daemon = stand_aside_daemon(&machine);
+    let mut child = machine.shared(&program).args(["--seconds", "60", "--us", "20000"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    for round in 1..=3 {
+        until_held(&machine, false);
+        burst(&daemon, true);
+        until_held(&machine, true);
+        let given = || machine.truth()[0].counters.given_ns;
+        let before = given();
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(given(), before, "in the middle of a kernel");
+        burst(&daemon, false);
+        until_held(&machine, false);
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(given() > before + 20_000_000, "and goes on");
+        let page = daemon.pages()[0];
+        assert!(page.asides >= round && page.aside_capability == 1 && page.channels == 8, "{page:?}");
+    }
+    burst(&daemon, true);
+    until_held(&machine, true);
+    daemon.kill();
+    until_held(&machine, false);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_driver_that_takes_nothing_off_is_asked_once() {
+    let machine = Machine::new();
+    let program = machine.compile("closedloop");
+    let daemon = stand_aside_daemon(&machine);
+    let mut command = machine.shared(&program);
+    let mut child = command.args(["--seconds", "1", "--us", "2000"]).env("FAKECUDA_REFUSES", "aside").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    burst(&daemon, true);
+    std::thread::sleep(Duration::from_millis(200));
+    let page = daemon.pages()[0];
+    assert!(page.aside_capability > 1 && page.asides == 0 && !page.aside, "{page:?}");
+    assert_eq!(machine.truth()[0].counters.held, 0);
+    burst(&daemon, false);
     assert!(child.wait().unwrap().success());
 }
 

@@ -134,10 +134,17 @@ pub struct TenantPage {
     pub space_capability: AtomicU32,
     /// SMs that long kernels are confined to, in thousandths; 0 while they are not.
     pub space_permille: AtomicU32,
-    reserved_slice: [AtomicU32; 1],
+    /// Whether what runs can be taken off the GPU: 0 not tried, 1 yes, otherwise the driver's refusal.
+    pub aside_capability: AtomicU32,
     /// Kernels that were confined.
     pub confined: AtomicU64,
-    reserved_space: [AtomicU64; 4],
+    /// Times that the process's work was taken off the GPU.
+    pub asides: AtomicU64,
+    /// Not 0 while it is.
+    pub aside: AtomicU32,
+    /// Channels seen.
+    pub channels: AtomicU32,
+    reserved_space: [AtomicU64; 2],
 
     #[cfg(not(loom))]
     rest: [AtomicU64; 456],
@@ -224,7 +231,7 @@ impl TenantPage {
         let time = [&self.charged_ns, &self.waited_ns, &self.waits, &self.waiting_since_ns];
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
-        let more = [&self.burst_wait_ns_total, &self.confined];
+        let more = [&self.burst_wait_ns_total, &self.confined, &self.asides];
         for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more) {
             word.store(0, Ordering::Relaxed);
         }
@@ -233,7 +240,9 @@ impl TenantPage {
         }
         let words = [&self.pid, &self.slot, &self.class, &self.priority, &self.tenant];
         let slices = [&self.slice_capability, &self.slice_us, &self.channel_groups];
-        for word in words.iter().chain(&slices).chain(&[&self.space_capability, &self.space_permille]) {
+        let space = [&self.space_capability, &self.space_permille];
+        let aside = [&self.aside_capability, &self.aside, &self.channels];
+        for word in words.iter().chain(&slices).chain(&space).chain(&aside) {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -283,6 +292,7 @@ const _: () = {
     assert!(offset_of!(TenantPage, used_bytes) == 256);
     assert!(offset_of!(TenantPage, hooks) == 320);
     assert!(offset_of!(TenantPage, slice_capability) == 384);
+    assert!(offset_of!(TenantPage, aside_capability) == 404 && offset_of!(TenantPage, channels) == 428);
     assert!(offset_of!(TenantPage, rest) == 448);
 
     assert!(size_of::<ControlPage>() == PAGE_BYTES && align_of::<ControlPage>() == 64);

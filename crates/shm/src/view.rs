@@ -56,6 +56,8 @@ pub enum Filling {
     Short = 1,
     /// Anything.
     Anything = 2,
+    /// Nothing, and what it launched before is taken off the GPU meanwhile.
+    Nothing = 3,
 }
 
 impl Filling {
@@ -64,6 +66,7 @@ impl Filling {
         match word {
             1 => Filling::Short,
             2 => Filling::Anything,
+            3 => Filling::Nothing,
             _ => Filling::Gaps,
         }
     }
@@ -109,6 +112,10 @@ pub struct Tenant {
     pub space_capability: u32,
     pub space_permille: u32,
     pub confined: u64,
+    pub aside_capability: u32,
+    pub asides: u64,
+    pub aside: bool,
+    pub channels: u32,
 }
 
 impl TenantPage {
@@ -156,6 +163,10 @@ impl TenantPage {
             space_capability: self.space_capability.load(Ordering::Relaxed),
             space_permille: self.space_permille.load(Ordering::Relaxed).min(1000),
             confined: word(&self.confined),
+            aside_capability: self.aside_capability.load(Ordering::Relaxed),
+            asides: word(&self.asides),
+            aside: self.aside.load(Ordering::Relaxed) != 0,
+            channels: self.channels.load(Ordering::Relaxed),
         })
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Account {
     pub(super) hooks: [u64; 4],
     pub(super) channel_groups: u32,
     pub(super) confined: u64,
+    pub(super) asides: u64,
+    pub(super) channels: u32,
     look: Look,
     /// What the policy said.
     pub(super) allowed: Span,
@@ -66,6 +68,7 @@ struct Look {
     burst_ns: u64,
     burst_wait_ns: u64,
     slices: bool,
+    aside: bool,
     on_gpu: bool,
 }
 
@@ -105,6 +108,8 @@ impl Account {
             hooks: [0; 4],
             channel_groups: 0,
             confined: 0,
+            asides: 0,
+            channels: 0,
             look: Look::default(),
             allowed: Span::MAX,
             held: false,
@@ -128,7 +133,8 @@ impl Account {
 
     /// A look begins.
     pub(super) fn begin(&mut self) {
-        (self.processes, self.active, self.used_bytes, self.channel_groups, self.confined) = (0, 0, 0, 0, 0);
+        (self.processes, self.active, self.used_bytes, self.channel_groups) = (0, 0, 0, 0);
+        (self.confined, self.asides, self.channels) = (0, 0, 0);
         self.look = Look::default();
     }
 
@@ -157,11 +163,14 @@ impl Account {
         self.look.burst_wait_ns = self.look.burst_wait_ns.saturating_add(wait_ns);
         // Not refused so far.
         self.look.slices |= page.channel_groups > 0 && page.slice_capability <= 1;
+        self.look.aside |= page.channels > 0 && page.aside_capability <= 1;
         self.burst_work_ns = self.burst_work_ns.saturating_add(charged).min(CHARGE_MOST_NS);
         seen.used_bytes = page.used_bytes.min(memory);
         self.used_bytes = self.used_bytes.saturating_add(seen.used_bytes);
         self.channel_groups = self.channel_groups.saturating_add(page.channel_groups.min(1 << 16));
         self.confined = self.confined.saturating_add(page.confined);
+        self.asides = self.asides.saturating_add(page.asides);
+        self.channels = self.channels.saturating_add(page.channels.min(1 << 16));
         for (all, its) in self.hooks.iter_mut().zip(page.hooks) {
             *all |= its;
         }
@@ -250,6 +259,7 @@ impl Account {
             objective: tenant.share.slo,
             space: tenant.share.way == Way::Space,
             slices: self.look.slices && tenant.share.way != Way::Space,
+            aside: self.look.aside && tenant.share.way != Way::Space,
             memory_limit: tenant.share.memory.map(|bytes| bytes.0),
             memory_used: self.used_bytes,
             ..TenantView::new(TenantId(number))

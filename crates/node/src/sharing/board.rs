@@ -238,6 +238,7 @@ impl Board {
                     Filling::Anything => shm::Filling::Anything,
                     Filling::Gaps => shm::Filling::Gaps,
                     Filling::Short => shm::Filling::Short,
+                    Filling::Nothing => shm::Filling::Nothing,
                 },
                 space_always: share.sms.permille() < WHOLE,
                 space: match share.sms.permille().min(account.space) {
@@ -280,6 +281,8 @@ impl Board {
                 slice_us: account.slice.map_or(0, |slice| (slice.nanos() / 1_000) as u32),
                 space_permille: account.space,
                 confined: account.confined,
+                asides: account.asides,
+                channels: account.channels,
                 note: self.note(now_ns, *number, account, ledger),
             })
         });
@@ -306,6 +309,7 @@ impl Board {
         let what = match (account.held, account.space, account.slice) {
             (true, ..) => "held".to_owned(),
             (_, space, _) if space < WHOLE => format!("on {}% of the SMs", space / 10),
+            _ if account.filling == Filling::Nothing => "stands aside in bursts".to_owned(),
             (.., Some(slice)) => format!("in slices of {slice}"),
             _ => "through the gate".to_owned(),
         };

@@ -206,6 +206,12 @@ pub struct TenantStatus {
     /// Kernels that were confined so far.
     #[serde(default)]
     pub confined: u64,
+    /// Channels that can be disabled, to take its work off the GPU.
+    #[serde(default)]
+    pub channels: u32,
+    /// Times that its work was taken off the GPU for somebody's burst.
+    #[serde(default)]
+    pub asides: u64,
     /// What is done about it at the moment, and why.
     #[serde(default)]
     pub note: String,

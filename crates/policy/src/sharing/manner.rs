@@ -56,7 +56,7 @@ const SLICE_START: usize = 4;
 const NOTHING: usize = 0;
 const NOTHING_FOR: Span = Span::from_secs(10);
 const MOMENT: Span = Span::from_millis(20);
-/// The one above it: best-effort work waits for gaps.
+/// The one above it: best-effort work waits for gaps, or is off the GPU within bursts where that can be done.
 const GAPS: usize = 1;
 /// The slice of a latency tenant that shares with best-effort ones alone: most bursts are over within one, and the GPU
 /// does not change hands in them.
@@ -74,6 +74,8 @@ pub enum Filling {
     Gaps,
     /// What is no longer than the depth.
     Short,
+    /// Nothing, and what it launched before is off the GPU until the burst is over.
+    Nothing,
 }
 
 /// How best-effort tenants are held at the moment.
@@ -154,14 +156,17 @@ impl Rule {
             }
             Manner::Weft if tenant.slices => {
                 let rung = self.adjustment.slice.rung();
-                let (gate, slice) = (self.gate(rung), Some(SLICES[rung]));
                 // Beside one that pauses, the pauses are enough, and no turn changes hands within a burst.
+                let pauses = rung <= GAPS || self.need == Need::All || self.adjustment.leave_time();
                 let (filling, depth) = match self.need {
                     Need::None => (Filling::Anything, Span::MAX),
-                    _ if rung <= GAPS || self.adjustment.leave_time() => (Filling::Gaps, SPACE_DEPTH),
+                    _ if pauses && tenant.aside => (Filling::Nothing, SPACE_DEPTH),
+                    _ if pauses => (Filling::Gaps, SPACE_DEPTH),
                     _ => (Filling::Anything, Span::MAX),
                 };
-                Hold { gate, slice, filling, depth, ..Hold::NOT }
+                // What is off within bursts is in the way at their beginning, for what is left of its slice.
+                let slice = if filling == Filling::Nothing { SLICES[GAPS] } else { SLICES[rung] };
+                Hold { gate: self.gate(rung), slice: Some(slice), filling, depth, ..Hold::NOT }
             }
             Manner::Weft => gated,
         }
@@ -325,6 +330,13 @@ mod tests {
         assert_eq!((space.space, space.slice, space.filling), (750, None, Filling::Anything));
         let slices = held(Manner::Weft, false, false, true);
         assert_eq!((slices.space, slices.slice, slices.filling), (WHOLE, Some(SLICE), Filling::Gaps));
+        let tenants = [tenant(0, Class::Latency, false, true), tenant(1, Class::BestEffort, false, true)];
+        let aside = TenantView { aside: true, ..tenants[1].clone() };
+        let mut rule = Rule::new(Manner::Weft);
+        let view = GpuView { tenants: vec![tenants[0].clone(), aside.clone()], memory_total: 0 };
+        rule.look(Time::ZERO + Span::from_millis(2), &view);
+        let off = rule.hold(&aside, &view);
+        assert_eq!((off.slice, off.filling), (Some(SLICES[GAPS]), Filling::Nothing));
         for mixed in [held(Manner::Weft, false, true, false), held(Manner::Weft, false, false, false)] {
             assert_eq!((mixed.space, mixed.slice, mixed.filling), (WHOLE, None, Filling::Gaps));
         }

@@ -45,6 +45,8 @@ pub struct TenantView {
     pub space: bool,
     /// Its time slices can be set.
     pub slices: bool,
+    /// What it runs can be taken off the GPU for a while.
+    pub aside: bool,
     /// Bytes it may allocate; `None`: as many as there are.
     pub memory_limit: Option<u64>,
     /// Bytes it has allocated.
@@ -71,6 +73,7 @@ impl TenantView {
             objective: None,
             space: false,
             slices: false,
+            aside: false,
             memory_limit: None,
             memory_used: 0,
             memory_refused: false,

@@ -11,8 +11,8 @@ use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
-use crate::{attach, notes, real, sample, slice, space};
-use shm::{Class, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
+use crate::{aside, attach, notes, real, sample, slice, space};
+use shm::{Class, Filling, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -134,7 +134,7 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
         measured = !latency && place.due();
         if MOVABLE && !latency && space::is_for(place.duration_ns()) {
             space = control.half(|page| &page.space_permille);
-            let above = || bits(control.word(|page| &page.above)).filter_map(|slot| rival(window, slot));
+            let above = || rivals(window, control.word(|page| &page.above));
             let burst =
                 || control.half(|page| &page.space_always) != 0 || above().any(|rival| rival.burst_since_ns != 0);
             if space != 0 && !space::is_due(place.duration_ns(), burst()) {
@@ -183,8 +183,10 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             charged_ns: page.charged_ns.load(Relaxed),
             waited_ns: now - began_ns,
         };
-        let rivals = bits(control.above).filter_map(|slot| rival(window, slot));
-        let mut decision = gate::decide(&launch, &control, rivals);
+        if control.filling == Filling::Nothing && control.class == Class::BestEffort && !aside::runs() {
+            aside::begin();
+        }
+        let mut decision = gate::decide(&launch, &control, rivals(window, control.above));
         if decision == Decision::Go && control.class == Class::BestEffort && gpu.samples.late(now) {
             sample::collect(gpu);
             if gpu.samples.late(now) && launch.waited_ns < YIELD_MAX_NS && !capture::active() {
@@ -222,6 +224,11 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
         page.waited_ns.fetch_add(now - began_ns, Relaxed);
     }
     now
+}
+
+/// What more important tenants are doing.
+pub(crate) fn rivals(window: &PageWindow, above: u64) -> impl Iterator<Item = Rival> {
+    bits(above).filter_map(|slot| rival(window, slot))
 }
 
 fn rival(window: &PageWindow, slot: usize) -> Option<Rival> {
