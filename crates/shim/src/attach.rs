@@ -228,6 +228,8 @@ fn accept(gpu: &Gpu, slot: u32, generation: u64, tenant: u32, files: &FileList) 
         (&old.waits, &new.waits),
         (&old.bursts, &new.bursts),
         (&old.burst_ns_total, &new.burst_ns_total),
+        (&old.burst_wait_ns_total, &new.burst_wait_ns_total),
+        (&old.burst_work_ns_total, &new.burst_work_ns_total),
         (&old.last_burst_ns, &new.last_burst_ns),
         (&old.peak_bytes, &new.peak_bytes),
         (&old.refused, &new.refused),

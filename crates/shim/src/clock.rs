@@ -39,6 +39,8 @@ pub struct Clock {
     sequence: AtomicU64,
     /// When the last was.
     launched_ns: AtomicU64,
+    /// What had been charged before the burst that is going on.
+    burst_charged_ns: AtomicU64,
 }
 
 impl Clock {
@@ -53,6 +55,7 @@ impl Clock {
             streams: Streams::new(),
             sequence: AtomicU64::new(0),
             launched_ns: AtomicU64::new(0),
+            burst_charged_ns: AtomicU64::new(0),
         }
     }
 
@@ -71,10 +74,10 @@ impl Clock {
             self.run_since_ns.store(now_ns, Relaxed);
             let since = page.burst_since_ns.load(Relaxed);
             if since == 0 {
-                page.burst_since_ns.store(now_ns, Relaxed);
+                self.begin_burst(page, now_ns);
             } else if now_ns - busy > BURST_IDLE_NS {
-                end_burst(page, busy.max(since));
-                page.burst_since_ns.store(now_ns, Relaxed);
+                self.end_burst(page, busy.max(since));
+                self.begin_burst(page, now_ns);
             }
         } else if last != NONE {
             table.place(last).followed_by_gap(0);
@@ -146,7 +149,7 @@ impl Clock {
         if page.burst_since_ns.load(Relaxed) != 0 {
             let waited = done.saturating_sub(self.launched_ns.load(Relaxed));
             page.burst_wait_ns_total.fetch_add(waited, Relaxed);
-            end_burst(page, done);
+            self.end_burst(page, done);
         }
         page.gap_ns.store(0, Relaxed);
         page.outstanding_ns.store(0, Relaxed);
@@ -155,19 +158,26 @@ impl Clock {
         self.streams.idle();
     }
 
+    fn begin_burst(&self, page: &TenantPage, now_ns: u64) {
+        self.burst_charged_ns.store(page.charged_ns.load(Relaxed), Relaxed);
+        page.burst_since_ns.store(now_ns, Relaxed);
+    }
+
+    fn end_burst(&self, page: &TenantPage, done_ns: u64) {
+        let length = done_ns.saturating_sub(page.burst_since_ns.load(Relaxed));
+        let work = page.charged_ns.load(Relaxed).saturating_sub(self.burst_charged_ns.load(Relaxed));
+        page.bursts.fetch_add(1, Relaxed);
+        page.burst_ns_total.fetch_add(length, Relaxed);
+        page.burst_work_ns_total.fetch_add(work, Relaxed);
+        page.last_burst_ns.store(length, Relaxed);
+        page.burst_since_ns.store(0, Relaxed);
+    }
+
     /// Places mean others from here on.
     pub fn forget(&self) {
         self.run_length.store(0, Relaxed);
         self.last.store(NONE, Relaxed);
     }
-}
-
-fn end_burst(page: &TenantPage, done_ns: u64) {
-    let length = done_ns.saturating_sub(page.burst_since_ns.load(Relaxed));
-    page.bursts.fetch_add(1, Relaxed);
-    page.burst_ns_total.fetch_add(length, Relaxed);
-    page.last_burst_ns.store(length, Relaxed);
-    page.burst_since_ns.store(0, Relaxed);
 }
 
 #[cfg(test)]
@@ -197,6 +207,7 @@ mod tests {
         assert_eq!(page.burst_since_ns.load(Relaxed), 0);
         assert_eq!(page.last_burst_ns.load(Relaxed), 40_000);
         assert_eq!(page.burst_wait_ns_total.load(Relaxed), 40_000);
+        assert_eq!(page.burst_work_ns_total.load(Relaxed), 30_000);
         assert_eq!(TABLE.place(number).duration_ns(), 10_000, "measured ones are not guessed");
     }
 

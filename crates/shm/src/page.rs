@@ -110,7 +110,9 @@ pub struct TenantPage {
     pub last_burst_ns: AtomicU64,
     /// Of all bursts together, the time from the last launch to the end: what was waited for the GPU.
     pub burst_wait_ns_total: AtomicU64,
-    reserved_bursts: [AtomicU64; 4],
+    /// The GPU time that was charged in them.
+    pub burst_work_ns_total: AtomicU64,
+    reserved_bursts: [AtomicU64; 3],
 
     /// Bytes of GPU memory in use by this process.
     pub used_bytes: AtomicU64,
@@ -231,7 +233,7 @@ impl TenantPage {
         let time = [&self.charged_ns, &self.waited_ns, &self.waits, &self.waiting_since_ns];
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
-        let more = [&self.burst_wait_ns_total, &self.confined, &self.asides];
+        let more = [&self.burst_wait_ns_total, &self.burst_work_ns_total, &self.confined, &self.asides];
         for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more) {
             word.store(0, Ordering::Relaxed);
         }

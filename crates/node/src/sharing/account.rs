@@ -34,8 +34,7 @@ pub(super) struct Account {
     bursts: u64,
     burst_ns: u64,
     burst_alone_ns: u64,
-    /// GPU time charged since a burst last ended, and whether anybody else had work meanwhile.
-    burst_work_ns: u64,
+    /// Whether nobody else had work since a burst last ended, and in the look in which it did.
     burst_alone: bool,
     /// How long bursts wait for the GPU alone, after their last launch, in thousandths of their GPU time; `None` while
     /// that is not known.
@@ -67,6 +66,7 @@ struct Look {
     bursts: u64,
     burst_ns: u64,
     burst_wait_ns: u64,
+    burst_work_ns: u64,
     slices: bool,
     aside: bool,
     on_gpu: bool,
@@ -98,7 +98,6 @@ impl Account {
             bursts: 0,
             burst_ns: 0,
             burst_alone_ns: 0,
-            burst_work_ns: 0,
             burst_alone: true,
             alone_wait_permille: None,
             marks: VecDeque::with_capacity(MARKS),
@@ -164,7 +163,8 @@ impl Account {
         // Not refused so far.
         self.look.slices |= page.channel_groups > 0 && page.slice_capability <= 1;
         self.look.aside |= page.channels > 0 && page.aside_capability <= 1;
-        self.burst_work_ns = self.burst_work_ns.saturating_add(charged).min(CHARGE_MOST_NS);
+        let work_ns = grew(page.burst_work_ns_total, &mut seen.burst_work_ns_total).min(CHARGE_MOST_NS);
+        self.look.burst_work_ns = self.look.burst_work_ns.saturating_add(work_ns);
         seen.used_bytes = page.used_bytes.min(memory);
         self.used_bytes = self.used_bytes.saturating_add(seen.used_bytes);
         self.channel_groups = self.channel_groups.saturating_add(page.channel_groups.min(1 << 16));
@@ -206,6 +206,7 @@ impl Account {
         self.burst_alone &= alone;
         if self.look.bursts > 0 {
             self.end_bursts();
+            self.burst_alone = alone;
         }
         if self.marks.back().is_none_or(|mark| to_ns - mark.at_ns.min(to_ns) >= MARK_EVERY_NS) {
             if self.marks.len() == MARKS {
@@ -223,19 +224,18 @@ impl Account {
     /// host that is slower today for a neighbour on the GPU. Bursts are of all sizes, so what is learned is the waiting
     /// for the GPU time in them.
     fn end_bursts(&mut self) {
-        let (work_ns, took_ns, count) = (self.burst_work_ns, self.look.burst_ns, self.look.bursts);
-        let wait_ns = self.look.burst_wait_ns;
+        let (work_ns, wait_ns) = (self.look.burst_work_ns, self.look.burst_wait_ns);
+        let (took_ns, count) = (self.look.burst_ns, self.look.bursts);
         if self.burst_alone && work_ns > 0 {
             let permille = wait_ns.saturating_mul(1_000) / work_ns;
             let next = self.alone_wait_permille.map_or(permille, |known| known - known / 8 + permille / 8);
             self.alone_wait_permille = Some(next);
         }
         self.burst_ns = took_ns / count;
-        self.burst_alone_ns = self.alone_wait_permille.map_or(0, |permille| {
+        self.burst_alone_ns = self.alone_wait_permille.filter(|_| work_ns > 0).map_or(0, |permille| {
             let alone = (u128::from(work_ns) * u128::from(permille) / 1_000).min(u128::from(u64::MAX)) as u64;
             (took_ns - wait_ns.saturating_sub(alone).min(took_ns)).max(1) / count
         });
-        (self.burst_work_ns, self.burst_alone) = (0, true);
     }
 
     /// Whether it had work on the GPU during this look.

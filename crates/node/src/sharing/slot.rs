@@ -63,6 +63,7 @@ pub(super) struct Seen {
     pub(super) bursts: u64,
     pub(super) burst_ns_total: u64,
     pub(super) burst_wait_ns_total: u64,
+    pub(super) burst_work_ns_total: u64,
     pub(super) refused: u64,
     pub(super) used_bytes: u64,
     /// Whether a launch is held at the moment.

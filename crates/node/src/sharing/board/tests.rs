@@ -218,6 +218,7 @@ fn burst(bench: &mut Bench, host_ns: u64, wait_ns: u64, neighbour_until_ns: u64)
     page.bursts.fetch_add(1, Ordering::Relaxed);
     page.burst_ns_total.fetch_add(host_ns + wait_ns, Ordering::Relaxed);
     page.burst_wait_ns_total.fetch_add(wait_ns, Ordering::Relaxed);
+    page.burst_work_ns_total.fetch_add(MS, Ordering::Relaxed);
     bench.page(1).busy_until_ns.store(neighbour_until_ns, Ordering::Relaxed);
     bench.tick();
     let view = &bench.board.view.tenants[0];
@@ -231,6 +232,7 @@ fn a_slower_host_is_no_neighbour_and_a_neighbour_is() {
     assert_eq!(burst(&mut bench, 4 * MS, MS / 2, u64::MAX), (4 * MS + MS / 2, 0), "never seen alone");
     // Its neighbour launched once, long ago, and its kernel runs on: that is not alone.
     assert_eq!(burst(&mut bench, 4 * MS, 2 * MS, u64::MAX).1, 0);
+    assert_eq!(burst(&mut bench, 4 * MS, MS / 2, 0).1, 0, "it may have begun in the look before");
     for _ in 0..3 {
         assert_eq!(burst(&mut bench, 4 * MS, MS / 2, 0), (4 * MS + MS / 2, 4 * MS + MS / 2));
     }
@@ -238,6 +240,29 @@ fn a_slower_host_is_no_neighbour_and_a_neighbour_is() {
     assert_eq!((took, alone), (6 * MS + MS / 2, 6 * MS + MS / 2), "its host was slower");
     let (took, alone) = burst(&mut bench, 4 * MS, 2 * MS, u64::MAX);
     assert_eq!((took, alone), (6 * MS, 4 * MS + MS / 2), "it waited longer for the GPU");
+}
+
+/// Bursts shorter than a look begin in one and end in the next.
+#[test]
+fn what_a_burst_is_compared_with_is_its_own_work() {
+    let mut bench = Bench::new(&[r#"{"class": "latency"}"#, r#"{"class": "best-effort"}"#]);
+    bench.tick();
+    for _ in 0..3 {
+        burst(&mut bench, 0, MS, 0);
+    }
+    for round in 0..20 {
+        // One ends in every look; what is launched in it is all of the next two's, or nothing.
+        let page = bench.page(0);
+        page.charged_ns.fetch_add(if round % 2 == 0 { 2 * MS } else { 0 }, Ordering::Relaxed);
+        page.bursts.fetch_add(1, Ordering::Relaxed);
+        for total in [&page.burst_ns_total, &page.burst_wait_ns_total, &page.burst_work_ns_total] {
+            total.fetch_add(MS, Ordering::Relaxed);
+        }
+        bench.page(1).busy_until_ns.store(u64::MAX, Ordering::Relaxed);
+        bench.tick();
+        let view = &bench.board.view.tenants[0];
+        assert_eq!((view.burst.nanos(), view.burst_alone.nanos()), (MS, MS), "round {round}");
+    }
 }
 
 #[test]
