@@ -230,6 +230,44 @@ def deaths(folder, rounds):
     row("nothing is left of the dead", f"{left}", not left)
 
 
+def aside(folder):
+    """Best-effort work that leaves the GPU to the bursts of others: whoever is killed meanwhile keeps nobody off it."""
+    closed = program("closedloop", folder)
+    burst = lambda: subprocess.Popen(
+        weft_run(["--class", "latency", "--name", "serve", "--share", "time"],
+                 [closed, "--seconds", "60", "--us", "5000", "--pause", "5000"]), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    work = lambda length: subprocess.Popen(
+        weft_run(["--class", "best-effort", "--name", "train", "--share", "time"],
+                 [closed, "--seconds", str(length), "--us", "50000"]), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    train = lambda: next((one for one in tenants()[1] if one["name"] == "train"), None)
+    stands_aside = lambda: (train() or {}).get("asides", 0) > 5
+    serving = burst()
+    for turn in range(3):
+        working = work(60)
+        until(stands_aside)
+        found = train()
+        time.sleep(random.Random(turn).uniform(0.001, 0.02))
+        working.kill()
+        working.wait()
+        until(lambda: train() is None)
+    row("best-effort work stands aside, and is killed meanwhile, three times",
+        f"{found['asides']} times off the GPU in {found['channels']} channels: {found['note']}; the other alive: {serving.poll() is None}",
+        serving.poll() is None)
+    ends = work(2)
+    code = ends.wait(timeout=30)
+    row("it ends by itself beside bursts of others", f"exit {code}", code == 0)
+    working = work(60)
+    until(train)
+    time.sleep(1)
+    serving.kill()
+    before = train()["launches"]
+    time.sleep(1.5)
+    after = train()["launches"]
+    row("the one whose bursts they are is killed", f"{after - before} launches of 50 ms in 1.5 s after", after - before > 15)
+    working.kill()
+    working.wait()
+
+
 def page(rows):
     """What was measured, for people."""
     lines = [line for row in rows for line in row.get("lines", [])]
@@ -270,6 +308,7 @@ if __name__ == "__main__":
         "memory": lambda: memory(folder),
         "quotas": lambda: quotas(folder, [10, 50, 90] if quick else range(10, 100, 10), 2 if quick else 3),
         "deaths": lambda: deaths(folder, 10 if quick else 100),
+        "aside": lambda: aside(folder),
         "overhead": lambda: overhead(2 if quick else 6),
     }
     asked = [name for name in parts if not options.only or name in options.only.split(",")]

@@ -195,12 +195,15 @@ pub(crate) fn collect(gpu: &Gpu) {
                 if real::cuEventElapsedTime(&mut milliseconds, Event(start), Event(end)) == SUCCESS {
                     let elapsed = (f64::from(milliseconds) * 1e6) as u64;
                     let lead = slot.lead_ns.load(Ordering::Relaxed);
-                    let others = slot.others_ns.load(Ordering::Relaxed).max(gpu.others_slices_ns(shm::now_ns()));
+                    let off = aside::off_ns().saturating_sub(slot.off_ns.load(Ordering::Relaxed));
+                    // Who is off the GPU for others has no turns between theirs.
+                    let others = || slot.others_ns.load(Ordering::Relaxed).max(gpu.others_slices_ns(shm::now_ns()));
+                    let others = if off == 0 { others() } else { 0 };
                     let place = IDENTITIES.place(slot.number.load(Ordering::Relaxed));
                     if let Some((at_least, at_most)) = duration(elapsed, lead, gpu.slice_ns(), others) {
-                        // It may have been off the GPU for all of that time, or for none of it.
-                        let off = aside::off_ns().saturating_sub(slot.off_ns.load(Ordering::Relaxed));
-                        place.measure_between(at_least.min(at_most.saturating_sub(off)), at_most, gpu.slice_ns());
+                        // It may have been off for all of that time, or for none of it.
+                        let at_least = if off == 0 { at_least } else { at_most.saturating_sub(off) };
+                        place.measure_between(at_least, at_most, gpu.slice_ns());
                     }
                 }
             }

@@ -176,7 +176,11 @@ impl Account {
         }
 
         // What was launched may run for many looks, and longer than its own clock says while its process waits for it.
-        self.look.on_gpu |= charged > 0 || page.busy_until_ns > from_ns || page.syncing_since_ns != 0;
+        let works = charged > 0 || page.busy_until_ns > from_ns || page.syncing_since_ns != 0;
+        // Off at both ends and not on in between.
+        let off = page.aside && seen.aside && page.asides == seen.asides;
+        (seen.aside, seen.asides) = (page.aside, page.asides);
+        self.look.on_gpu |= works && !off;
 
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
         // Beside others it is done later than its own clock says, which a burst that goes on shows.

@@ -64,6 +64,9 @@ pub(super) struct Seen {
     pub(super) burst_ns_total: u64,
     pub(super) burst_wait_ns_total: u64,
     pub(super) burst_work_ns_total: u64,
+    /// How often its work had been taken off the GPU, and whether it was off.
+    pub(super) asides: u64,
+    pub(super) aside: bool,
     pub(super) refused: u64,
     pub(super) used_bytes: u64,
     /// Whether a launch is held at the moment.

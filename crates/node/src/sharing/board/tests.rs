@@ -242,6 +242,24 @@ fn a_slower_host_is_no_neighbour_and_a_neighbour_is() {
     assert_eq!((took, alone), (6 * MS, 4 * MS + MS / 2), "it waited longer for the GPU");
 }
 
+#[test]
+fn beside_one_that_stands_aside_a_program_is_alone() {
+    let mut bench = Bench::new(&[r#"{"class": "latency"}"#, r#"{"class": "best-effort"}"#]);
+    bench.tick();
+    let aside = |bench: &Bench, off: u32, times| {
+        bench.page(1).aside.store(off, Ordering::Relaxed);
+        bench.page(1).asides.store(times, Ordering::Relaxed);
+    };
+    for times in 1..5 {
+        aside(&bench, 1, times);
+        assert_eq!(burst(&mut bench, 0, MS, u64::MAX).1, 0, "it was on between the looks");
+    }
+    burst(&mut bench, 0, MS, u64::MAX);
+    assert_eq!(burst(&mut bench, 0, MS, u64::MAX).1, MS);
+    aside(&bench, 0, 4);
+    assert_eq!(burst(&mut bench, 0, 2 * MS, u64::MAX).1, MS);
+}
+
 /// Bursts shorter than a look begin in one and end in the next.
 #[test]
 fn what_a_burst_is_compared_with_is_its_own_work() {
