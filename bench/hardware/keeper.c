@@ -1,17 +1,22 @@
-/* Whether a program can be kept on the GPU through its short pauses, where programs take turns. A kernel of one thread is
- * launched with the last work of every request; it ends when the next request begins, or some time after the host has
- * its answer. Three ways to launch it:
+/* How a program keeps the GPU through its short pauses, where programs take turns: the GPU takes the turn away from
+ * whoever has nothing to run. By a kernel of one thread that is launched with the last work of every request and ends with
+ * the next request's launch, or some time after the host has its answer, in three ways:
  *
- *   beside    on a stream of its own, at once. The GPU is never without work of this program, but work that needs every
- *             block at once, or all of an SM, has to do without a place meanwhile.
- *   behind    on a stream of its own that waits for the work. It is in nobody's way; is the turn lost before it begins?
- *   in order  on the program's stream, after the work, and the host waits for an event between the two. It is in nobody's
- *             way, and the next request begins when it has ended. For programs that wait in a copy this cannot be done.
+ *   beside    on a stream of its own, at once
+ *   behind    on a stream of its own that waits for the work
+ *   in order  on the program's stream, after the work, and the host waits for an event between the two
+ *
+ * or by the neighbour's doing, which disables its own channels from the beginning of a request to some time after it:
+ *
+ *   stopped   what runs is stopped at once
+ *   off       what runs goes on until its turn ends, and has no other
+ *
+ * all of them, or those of the group that its kernels run in.
  *
  * Requests of 0.84 ms on all SMs, one after the other and at random at half of what can be done, alone and beside kernels
  * of 5 ms without end that have slices of 0.2 ms. Prints one line of JSON for each run.
  *
- *   gcc -O2 -rdynamic -D_GNU_SOURCE -I tests/programs -o keeper bench/hardware/keeper.c -ldl -lm && ./keeper
+ *   gcc -O2 -rdynamic -D_GNU_SOURCE -I tests/programs -o keeper bench/hardware/keeper.c -ldl -lm -lpthread && ./keeper
  */
 #include "cuda.h"
 #include "slices.h"

@@ -235,7 +235,7 @@ def aside(folder):
     closed = program("closedloop", folder)
     burst = lambda: subprocess.Popen(
         weft_run(["--class", "latency", "--name", "serve", "--share", "time"],
-                 [closed, "--seconds", "60", "--us", "5000", "--pause", "5000"]), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+                 [closed, "--seconds", "60", "--us", "5000", "--every", "1", "--pause", "5000"]), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     work = lambda length: subprocess.Popen(
         weft_run(["--class", "best-effort", "--name", "train", "--share", "time"],
                  [closed, "--seconds", str(length), "--us", "50000"]), env=ENVIRONMENT, stdout=subprocess.DEVNULL)

@@ -81,6 +81,19 @@ pub enum Verdict {
     },
 }
 
+/// How long work stays off the GPU after somebody's burst: the next may be about to begin.
+pub const LINGER: Span = Span::from_micros(200);
+
+/// Whether what a tenant launched is to be off the GPU for somebody more important. Where it is not any more, that is so
+/// [`LINGER`] later.
+pub fn is_off(now: Time, control: &Control, others: &[Neighbour]) -> bool {
+    let alive = now - control.heartbeat <= DAEMON_SILENT;
+    let told = alive && control.class == Class::BestEffort && control.filling == Filling::Nothing;
+    let mine = rank(control.class, control.priority);
+    let in_burst = |other: &Neighbour| other.in_burst && rank(other.class, other.priority) < mine;
+    told && (control.gate == Gate::Held || others.iter().any(in_burst))
+}
+
 /// Whether a kernel that is predicted to take `predicted` may be launched.
 pub fn may_launch(now: Time, own: Own, control: &Control, others: &[Neighbour], predicted: Span) -> Verdict {
     let wait = |until: Time| Verdict::Wait { until: until.min(now + LOOK_AGAIN).max(now + LOOK_LEAST) };
@@ -105,6 +118,9 @@ pub fn may_launch(now: Time, own: Own, control: &Control, others: &[Neighbour], 
     let mine = rank(control.class, control.priority);
     let ahead = others.iter().filter(|other| alive && rank(other.class, other.priority) < mine);
     for other in ahead {
+        if control.filling == Filling::Nothing && other.in_burst {
+            return wait(Time::NEVER);
+        }
         if other.busy_until > now {
             return wait(other.busy_until);
         }

@@ -31,6 +31,8 @@ pub struct GpuSpec {
     pub switch: Span,
     /// How long a process without work keeps its turn when others wait.
     pub linger: Span,
+    /// How long it takes to take a process's work off, or to put it back.
+    pub aside: Span,
 }
 
 impl Default for GpuSpec {
@@ -40,6 +42,7 @@ impl Default for GpuSpec {
             slice: Span::from_millis(2),
             switch: Span::from_micros(20),
             linger: Span::from_micros(50),
+            aside: Span::from_micros(350),
         }
     }
 }
@@ -76,6 +79,8 @@ pub(super) struct Gpu {
     spec: GpuSpec,
     /// By tenant.
     slices: Vec<Span>,
+    /// By tenant: it has no turn, and what it runs goes on until its turn ends or is done.
+    off: Vec<bool>,
     queues: Vec<VecDeque<Job>>,
     /// Tenants in the order of launches.
     order: VecDeque<usize>,
@@ -100,6 +105,7 @@ impl Gpu {
         Gpu {
             spec,
             slices: vec![spec.slice; tenants],
+            off: vec![false; tenants],
             queues: vec![VecDeque::new(); tenants],
             order: VecDeque::new(),
             clock: Time::ZERO,
@@ -117,6 +123,12 @@ impl Gpu {
     /// Gives a tenant's turns another length.
     pub(super) fn set_slice(&mut self, tenant: usize, slice: Span) {
         self.slices[tenant] = slice;
+    }
+
+    /// Takes a tenant's work off, or puts it back, where tenants take turns; the GPU was advanced to this moment.
+    pub(super) fn set_off(&mut self, tenant: usize, off: bool) {
+        self.off[tenant] = off;
+        self.take_turns();
     }
 
     /// Takes a launch; the GPU was advanced to this moment.
@@ -143,7 +155,7 @@ impl Gpu {
                 && self.waiting_after(owner).is_some()
             {
                 let idle_until = self.empty_since + self.spec.linger;
-                next = next.min(if self.queues[owner].is_empty() { idle_until.min(self.until) } else { self.until });
+                next = next.min(if self.has_work(owner) { self.until } else { idle_until.min(self.until) });
             }
         }
         next.max(self.clock)
@@ -176,7 +188,7 @@ impl Gpu {
     fn running(&self) -> impl Iterator<Item = usize> + '_ {
         let one = match self.spec.mode {
             Mode::Fifo => self.order.front().copied(),
-            Mode::TimeSlice => self.owner.filter(|owner| self.clock >= self.ready && !self.queues[*owner].is_empty()),
+            Mode::TimeSlice => self.owner.filter(|owner| self.clock >= self.ready && self.has_work(*owner)),
             Mode::Concurrent => None,
         };
         let all = self.spec.mode == Mode::Concurrent;
@@ -212,10 +224,17 @@ impl Gpu {
         debug_assert!(to >= self.clock);
     }
 
+    /// Whether a tenant has something to run in its turn. Who is off begins nothing, and ends what it began only while the
+    /// turn is still its own.
+    fn has_work(&self, tenant: usize) -> bool {
+        let runs = |job: &Job| !self.off[tenant] || self.owner == Some(tenant) && job.started.is_some();
+        self.queues[tenant].front().is_some_and(runs)
+    }
+
     /// The next after `tenant`, in turn, that has work and is not it.
     fn waiting_after(&self, tenant: usize) -> Option<usize> {
         let count = self.queues.len();
-        (1..count).map(|step| (tenant + step) % count).find(|other| !self.queues[*other].is_empty())
+        (1..count).map(|step| (tenant + step) % count).find(|other| self.has_work(*other))
     }
 
     /// Whether it became somebody else's turn.
@@ -224,12 +243,12 @@ impl Gpu {
             return false;
         }
         let Some(owner) = self.owner else {
-            let first = (0..self.queues.len()).find(|tenant| !self.queues[*tenant].is_empty());
+            let first = (0..self.queues.len()).find(|tenant| self.has_work(*tenant));
             self.owner = first;
             self.until = self.clock + first.map_or(Span::ZERO, |first| self.slices[first]);
             return false;
         };
-        let empty = self.queues[owner].is_empty();
+        let empty = !self.has_work(owner);
         let over = self.clock >= self.until || empty && self.clock >= self.empty_since + self.spec.linger;
         match self.waiting_after(owner) {
             Some(next) if over => {

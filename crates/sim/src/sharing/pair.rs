@@ -2,8 +2,8 @@
 //!
 //! A program is taken for a loop of equal launches with equal pauses of its host between them, as many and as long as
 //! were seen while it was alone, and the pair is simulated as everything else here is. That knows when launches come and
-//! how long kernels are, and nothing of caches and memory bandwidth. The policy `weft` here is the gate without slices
-//! and parts of the SMs. How far it is off is for whoever measures the pair.
+//! how long kernels are, and nothing of caches and memory bandwidth. The policy `weft` here is the gate
+//! without slices and parts of the SMs, `weft-time` has slices and takes work off the GPU. How far it is off is for whoever measures the pair.
 
 use super::gpu::{GpuSpec, Mode};
 use super::run::run;
@@ -48,6 +48,8 @@ const TURNS: GpuSpec = GpuSpec {
     slice: Span::from_micros(2_048),
     switch: Span::from_micros(180),
     linger: Span::ZERO,
+    // One group of channels: bench/hardware/keeper.c, docs/benchmarks/keeper.json.
+    aside: Span::from_micros(330),
 };
 /// What passes at least between the end of a request on the GPU and the first launch of the next.
 const HOST_LEAST_US: f64 = 10.0;

@@ -19,8 +19,9 @@ use policy::sharing::Verdict;
 use policy::{Span, Time};
 
 /// Names of all policies, in the order of reports.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "weft",
+    "weft-time",
     "default",
     "mps",
     "priority",
@@ -45,8 +46,14 @@ pub trait Control {
         scenario
     }
 
-    /// The length of a tenant's turns, where the policy sets it.
-    fn slice(&self, _seat: &Seat) -> Option<Span> {
+    /// The length of a tenant's turns, where the policy sets it. Asked at the start and after every tick.
+    fn slice(&self, _tenant: usize, _seat: &Seat) -> Option<Span> {
+        None
+    }
+
+    /// Until when, at least, what a tenant launched is to be off the GPU; `None` where it is not. Asked again whenever
+    /// anything happens, and then.
+    fn off_until(&mut self, _now: Time, _tenant: usize, _room: &Room) -> Option<Time> {
         None
     }
 
@@ -87,7 +94,8 @@ pub(super) fn none() -> Box<dyn Control> {
 pub(super) fn by_name(name: &str, scenario: &Scenario) -> Option<Box<dyn Control>> {
     let tenants = scenario.tenants.len();
     Some(match name {
-        "weft" => Box::new(weft::Weft::new(scenario)),
+        "weft" => Box::new(weft::Weft::new(scenario, false)),
+        "weft-time" => Box::new(weft::Weft::new(scenario, true)),
         "default" => none(),
         "mps" => Box::new(unmanaged::Unmanaged { mode: Some(Mode::Concurrent) }),
         "priority" => Box::new(strict::Strict),

@@ -81,6 +81,10 @@ enum Event {
     Host(usize),
     /// A launch that was held is asked for again.
     Again(usize),
+    /// Something may be due by now.
+    Look,
+    /// A tenant's work is off the GPU now, or on.
+    Switched { tenant: usize, off: bool },
     /// The policy's clock.
     Tick,
     /// What came before is not counted.
@@ -104,6 +108,11 @@ struct Run<'a> {
     owed: Vec<i64>,
     /// The earliest time at which each is asked again.
     again: Vec<Time>,
+    /// Whether a tenant's work is off the GPU, and whether that is being changed.
+    off: Vec<bool>,
+    switching: Vec<bool>,
+    /// When it is looked next whether it may be on again.
+    look: Vec<Time>,
     answered: Vec<usize>,
     tallies: Vec<Tally>,
     /// Work done and idle time when the measured part began.
@@ -141,9 +150,7 @@ impl<'a> Run<'a> {
         let mut gpu = Gpu::new(spec, specs.len());
         let seats: Vec<Seat> = specs.iter().map(|spec| seat(spec)).collect();
         for (index, seat) in seats.iter().enumerate() {
-            if let Some(slice) = control.slice(seat) {
-                gpu.set_slice(index, slice);
-            }
+            gpu.set_slice(index, control.slice(index, seat).unwrap_or(spec.slice));
         }
         let tenant = |index: &usize| Tenant::new(&scenario.tenants[*index], *index, seed, scenario.noise);
         Run {
@@ -159,6 +166,9 @@ impl<'a> Run<'a> {
             tenants: chosen.iter().map(tenant).collect(),
             owed: vec![0; specs.len()],
             again: vec![Time::NEVER; specs.len()],
+            off: vec![false; specs.len()],
+            switching: vec![false; specs.len()],
+            look: vec![Time::ZERO; specs.len()],
             answered: vec![0; specs.len()],
             tallies: vec![Tally::default(); specs.len()],
             at_warm: (vec![0; specs.len()], Span::ZERO, Span::ZERO),
@@ -209,7 +219,31 @@ impl<'a> Run<'a> {
             self.happen(event);
         }
         self.ask();
+        self.switch();
         true
+    }
+
+    /// Takes work off the GPU, or puts it back, as the policy says. One after the other: each takes its time.
+    fn switch(&mut self) {
+        for tenant in 0..self.tenants.len() {
+            if self.switching[tenant] {
+                continue;
+            }
+            let until = self.control.off_until(self.now, tenant, &self.room);
+            match (until, self.off[tenant]) {
+                (Some(until), true) if self.look[tenant] <= self.now => {
+                    self.look[tenant] = until;
+                    self.events.push(until, Event::Look);
+                }
+                (Some(_), true) => {}
+                (None, false) => {}
+                (wanted, _) => {
+                    self.switching[tenant] = true;
+                    let off = wanted.is_some();
+                    self.events.push(self.now + self.room.gpu.aside, Event::Switched { tenant, off });
+                }
+            }
+        }
     }
 
     fn advance(&mut self, to: Time) {
@@ -240,9 +274,17 @@ impl<'a> Run<'a> {
             Event::Again(tenant) => self.again[tenant] = Time::NEVER,
             Event::Tick => {
                 self.control.on_tick(now, &self.room);
+                for (index, seat) in self.room.seats.iter().enumerate() {
+                    self.gpu.set_slice(index, self.control.slice(index, seat).unwrap_or(self.room.gpu.slice));
+                }
                 if let Some(tick) = self.control.tick() {
                     self.events.push(now + tick, Event::Tick);
                 }
+            }
+            Event::Look => {}
+            Event::Switched { tenant, off } => {
+                (self.off[tenant], self.switching[tenant]) = (off, false);
+                self.gpu.set_off(tenant, off);
             }
             Event::Warm => {
                 self.at_warm = (self.gpu.done.clone(), self.gpu.busy, self.gpu.switching);

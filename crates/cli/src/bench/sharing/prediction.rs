@@ -13,9 +13,9 @@ const KNOWN: [(&str, &str); 7] = [
     ("fikit", "fikit"),
     ("tgs", "tgs"),
     ("orion", "orion"),
-    // Of Weft, the simulator has the gate, without slices and parts of the SMs.
+    // Of Weft, the simulator has no parts of the SMs.
     ("gate", "weft"),
-    ("weft-time", "weft"),
+    ("weft-time", "weft-time"),
 ];
 
 /// A pair in a setting. Ratios to alone.

@@ -17,7 +17,7 @@ impl Control for GPreempt {
         Mode::TimeSlice
     }
 
-    fn slice(&self, seat: &Seat) -> Option<Span> {
+    fn slice(&self, _tenant: usize, seat: &Seat) -> Option<Span> {
         match seat.class {
             Class::Latency => Some(Span::from_secs(1)),
             Class::Standard => None,

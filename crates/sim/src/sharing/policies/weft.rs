@@ -2,10 +2,13 @@
 //! allowances, gates and depths; every launch is decided by the fast plane from those and from what the neighbours'
 //! pages say.
 //!
+//! As `weft` it has the gate alone; as `weft-time` tenants take turns, whose length it sets, and best-effort work is taken
+//! off the GPU within bursts.
+//!
 //! Live, a best-effort tenant's outstanding time is its own clock's; here it is what the GPU has not done.
 
-use super::{Control, Room, Scenario, Time, Verdict};
-use policy::sharing::{self, Action, Filling, Gate, GpuView, Neighbour, Own, Sharing, TICK, TenantView};
+use super::{Control, Mode, Room, Scenario, Seat, Time, Verdict};
+use policy::sharing::{self, Action, Filling, Gate, GpuView, LINGER, Neighbour, Own, Sharing, TICK, TenantView};
 use policy::{Span, TenantId};
 
 /// One GPU's daemon, and the control pages that it writes.
@@ -15,10 +18,15 @@ pub(super) struct Weft {
     pages: Vec<sharing::Control>,
     actions: Vec<Action>,
     neighbours: Vec<Neighbour>,
+    in_turns: bool,
+    slices: Vec<Option<Span>>,
+    /// By tenant: how long its work stays off, whatever happens.
+    off_until: Vec<Time>,
 }
 
 impl Weft {
-    pub(super) fn new(scenario: &Scenario) -> Weft {
+    pub(super) fn new(scenario: &Scenario, in_turns: bool) -> Weft {
+        let tenants = scenario.tenants.len();
         let page = |tenant: &super::super::TenantSpec| sharing::Control {
             heartbeat: Time::ZERO,
             class: tenant.class,
@@ -29,13 +37,19 @@ impl Weft {
             filling: Filling::default(),
         };
         let pages = scenario.tenants.iter().map(page).collect();
-        Weft { daemon: Sharing::default(), pages, actions: Vec::new(), neighbours: Vec::new() }
+        Weft {
+            daemon: Sharing::default(),
+            pages,
+            actions: Vec::new(),
+            neighbours: Vec::new(),
+            in_turns,
+            slices: vec![None; tenants],
+            off_until: vec![Time::ZERO; tenants],
+        }
     }
-}
 
-impl Control for Weft {
-    fn may_launch(&mut self, now: Time, tenant: usize, room: &Room) -> Verdict {
-        let seat = &room.seats[tenant];
+    /// What a tenant reads on the pages of the others.
+    fn read_neighbours(&mut self, tenant: usize, room: &Room) {
         let others = room.seats.iter().enumerate().filter(|(index, _)| *index != tenant);
         self.neighbours.clear();
         self.neighbours.extend(others.map(|(_, seat)| Neighbour {
@@ -45,9 +59,35 @@ impl Control for Weft {
             busy_until: seat.busy_until,
             gap: seat.last.map_or(Span::ZERO, |kernel| kernel.gap),
         }));
+    }
+}
+
+impl Control for Weft {
+    fn may_launch(&mut self, now: Time, tenant: usize, room: &Room) -> Verdict {
+        let seat = &room.seats[tenant];
+        self.read_neighbours(tenant, room);
         let own = Own { charged: seat.charged, outstanding: seat.outstanding };
         let predicted = seat.head.map_or(Span::ZERO, |head| head.predicted);
         sharing::may_launch(now, own, &self.pages[tenant], &self.neighbours, predicted)
+    }
+
+    fn mode(&self, scenario: Mode) -> Mode {
+        if self.in_turns { Mode::TimeSlice } else { scenario }
+    }
+
+    fn slice(&self, tenant: usize, _seat: &Seat) -> Option<Span> {
+        self.slices[tenant]
+    }
+
+    fn off_until(&mut self, now: Time, tenant: usize, room: &Room) -> Option<Time> {
+        if !self.in_turns {
+            return None;
+        }
+        self.read_neighbours(tenant, room);
+        if sharing::is_off(now, &self.pages[tenant], &self.neighbours) {
+            self.off_until[tenant] = now + LINGER;
+        }
+        Some(self.off_until[tenant]).filter(|until| now < *until)
     }
 
     fn tick(&self) -> Option<Span> {
@@ -55,7 +95,7 @@ impl Control for Weft {
     }
 
     fn on_tick(&mut self, now: Time, room: &Room) {
-        let view = |(index, seat): (usize, &super::Seat)| TenantView {
+        let view = |(index, seat): (usize, &Seat)| TenantView {
             class: seat.class,
             priority: seat.priority,
             request: seat.request,
@@ -65,6 +105,8 @@ impl Control for Weft {
             burst: seat.burst,
             burst_alone: seat.burst_alone,
             bursts: seat.bursts,
+            slices: self.in_turns,
+            aside: self.in_turns,
             ..TenantView::new(TenantId::new(index))
         };
         let view = GpuView { tenants: room.seats.iter().enumerate().map(view).collect(), memory_total: 0 };
@@ -75,8 +117,9 @@ impl Control for Weft {
                 Action::SetGate { tenant, gate } => self.pages[tenant.index()].gate = gate,
                 Action::SetDepth { tenant, depth } => self.pages[tenant.index()].depth = depth,
                 Action::SetYield { tenant, filling } => self.pages[tenant.index()].filling = filling,
-                // Tenants of the simulated GPU are preempted and partitioned by nobody yet.
-                Action::SetSlice { .. } | Action::SetSpace { .. } => {}
+                Action::SetSlice { tenant, slice } => self.slices[tenant.index()] = slice,
+                // Tenants of the simulated GPU are partitioned by nobody yet.
+                Action::SetSpace { .. } => {}
                 Action::SetMemoryLimit { .. } | Action::Evict { .. } => {}
             }
         }
