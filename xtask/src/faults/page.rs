@@ -10,8 +10,8 @@ pub(super) fn page(results: &Results) -> String {
     let _ = writeln!(
         page,
         "# When something dies\n\nOn the stand-in GPU, which keeps time between processes and computes nothing. Written by \
-         `cargo xtask faults`;\nthe samples are in [faults.json](faults.json).\n\n- machine: {}\n- {}\n",
-        results.machine, results.weft
+         `cargo xtask faults`;\nthe samples are in [faults.json](faults.json).\n\n- machine: {}\n- {}\n- stolen by the machine's host: {:.1}% of the time\n",
+        results.machine, results.weft, results.stolen_percent
     );
     let _ = writeln!(
         page,

@@ -95,6 +95,7 @@ pub(super) fn signal(name: &str, processes: &[Process]) {
 pub(crate) struct MachineTime {
     busy: Duration,
     all: Duration,
+    stolen: Duration,
     own: Duration,
 }
 
@@ -103,9 +104,15 @@ impl MachineTime {
         let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let own = std::fs::read_to_string("/proc/self/stat").ok().and_then(|text| parse(&text));
         let ticks = |count: u64| TICK * u32::try_from(count).unwrap_or(u32::MAX);
-        let (busy, all) = machine(&text).unwrap_or_default();
+        let [busy, all, stolen] = machine(&text).unwrap_or_default();
         let own = own.map_or(0, |stat| stat.user + stat.system + stat.children);
-        MachineTime { busy: ticks(busy), all: ticks(all), own: ticks(own) }
+        MachineTime { busy: ticks(busy), all: ticks(all), stolen: ticks(stolen), own: ticks(own) }
+    }
+
+    /// The part of the machine since then that had work to do while its host did something else.
+    pub(crate) fn stolen_since(self, start: MachineTime) -> f64 {
+        let all = self.all.saturating_sub(start.all).max(TICK);
+        self.stolen.saturating_sub(start.stolen).as_secs_f64() / all.as_secs_f64()
     }
 
     /// The part of the machine that others used since then, when a server used `server`.
@@ -119,14 +126,14 @@ impl MachineTime {
     }
 }
 
-/// Ticks in which the machine's cores worked, and all ticks.
-fn machine(text: &str) -> Option<(u64, u64)> {
+/// Ticks in which the machine's cores worked, all ticks, and those that were stolen.
+fn machine(text: &str) -> Option<[u64; 3]> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     // User, nice, system, idle, waiting for a disk, interrupts, soft interrupts, stolen; then what user has already.
     let ticks: Vec<u64> = line.split_whitespace().take(8).filter_map(|tick| tick.parse().ok()).collect();
     let all = ticks.iter().sum();
     let idle = ticks.get(3)? + ticks.get(4)?;
-    Some((all - idle, all))
+    Some([all - idle, all, *ticks.get(7)?])
 }
 
 fn stat(number: u32) -> Option<Stat> {
@@ -160,11 +167,12 @@ mod tests {
 
     #[test]
     fn what_is_neither_the_servers_nor_ours_is_others() {
-        assert_eq!(machine("cpu  10 0 20 60 10 0 0 0 5 5\ncpu0 1"), Some((30, 100)));
+        assert_eq!(machine("cpu  10 0 20 60 10 0 0 0 5 5\ncpu0 1"), Some([30, 100, 0]));
         let [zero, second] = [Duration::ZERO, Duration::from_secs(1)];
-        let start = MachineTime { busy: second, all: second * 10, own: zero };
-        let end = MachineTime { busy: second * 9, all: second * 20, own: second * 2 };
+        let start = MachineTime { busy: second, all: second * 10, stolen: second, own: zero };
+        let end = MachineTime { busy: second * 9, all: second * 20, stolen: second * 3, own: second * 2 };
         assert_eq!(end.others_since(start, second * 5), 0.1);
+        assert_eq!(end.stolen_since(start), 0.2);
         assert_eq!(end.others_since(start, second * 7), 0.0);
     }
 

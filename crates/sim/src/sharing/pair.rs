@@ -32,6 +32,8 @@ pub struct Expected {
     pub p99: f64,
     /// Steps a second of the best-effort program beside requests one after the other.
     pub best_effort: f64,
+    /// The same beside requests that come at random.
+    pub best_effort_at_random: f64,
 }
 
 /// Launches of a step that are simulated; more, and more than a host can do in the time, are taken together.
@@ -79,6 +81,7 @@ pub fn predict(policy: &str, latency: Solo, best_effort: Solo, at_random: AtRand
         throughput: closed.tenants[0].throughput_alone,
         p99: poisson.tenants[0].p99_alone?,
         best_effort: closed.tenants[1].throughput_alone,
+        best_effort_at_random: poisson.tenants[1].throughput_alone,
     })
 }
 
@@ -171,6 +174,25 @@ mod tests {
         check(Solo { launches: 1.0, gpu_ms: 0.84, takes_ms: 0.85 }, (0.26, 0.63), 0.03);
         check(Solo { launches: 1.0, gpu_ms: 6.9, takes_ms: 7.0 }, (0.42, 0.49), 0.03);
         check(Solo { launches: 221.0, gpu_ms: 1.5, takes_ms: 5.5 }, (0.85, 0.70), 0.15);
+    }
+
+    /// What was measured on an H200 (docs/benchmarks/sharing-aside.json): programs as they are alone, and the p99 and the
+    /// training's part beside requests at random.
+    #[test]
+    fn weft_in_turns_is_expected_to_be_what_it_is_on_a_gpu() {
+        let training = Solo { launches: 913.0, gpu_ms: 598.0, takes_ms: 629.0 };
+        let at_random = AtRandom { load: 0.5, lead: Span::from_secs(2), duration: Span::from_secs(5) };
+        let check = |latency: Solo, p99: f64, at_random_part: f64| {
+            let expected = predict("weft-time", latency, training, at_random, 1).unwrap();
+            assert!((expected.throughput - 1.0).abs() < 0.03 && expected.best_effort < 0.03, "{expected:?}");
+            assert!((expected.p99 / p99 - 1.0).abs() < 0.1, "{expected:?} for {p99}");
+            assert!(
+                (expected.best_effort_at_random - at_random_part).abs() < 0.15,
+                "{expected:?} for {at_random_part}"
+            );
+        };
+        check(Solo { launches: 1.0, gpu_ms: 0.832, takes_ms: 0.848 }, 0.99, 0.0);
+        check(Solo { launches: 1.0, gpu_ms: 6.931, takes_ms: 6.99 }, 1.01, 0.36);
     }
 
     #[test]

@@ -27,18 +27,20 @@ pub(super) struct Prediction {
     pub(super) throughput: Option<f64>,
     pub(super) p99: Option<f64>,
     pub(super) best_effort: Option<f64>,
+    pub(super) best_effort_at_random: Option<f64>,
 }
 
 impl Prediction {
     /// How far it is off: throughputs in parts of those alone, since they may be nothing, p99 in parts of what was
     /// measured.
-    pub(super) fn errors(&self) -> [Option<f64>; 3] {
+    pub(super) fn errors(&self) -> [Option<f64>; 4] {
         let apart = |expected: f64, measured: Option<f64>| measured.map(|measured| (expected - measured).abs());
         let off = |expected: f64, measured: Option<f64>| measured.map(|measured| (expected / measured - 1.0).abs());
         [
             apart(self.expected.throughput, self.throughput),
             off(self.expected.p99, self.p99),
             apart(self.expected.best_effort, self.best_effort),
+            apart(self.expected.best_effort_at_random, self.best_effort_at_random),
         ]
     }
 }
@@ -67,6 +69,7 @@ fn of_pair(results: &Results, figures: &[PairFigures], solos: &Solos) -> Vec<Pre
             throughput: measured.closed.throughput.map(|spread| spread.median),
             p99: measured.poisson.p99.map(|spread| spread.median),
             best_effort: measured.closed.best_effort.map(|spread| spread.median),
+            best_effort_at_random: measured.poisson.best_effort.map(|spread| spread.median),
         })
     });
     wanted.collect()
@@ -84,10 +87,11 @@ fn as_alone(results: &Results, pair: &str, setting: &str, solo: Solo, side: fn(&
     }
 }
 
-/// The mean error of throughput, p99 and best-effort; `None` where nothing can be compared.
+/// The mean error of throughput, p99 and best-effort in both loads; `None` where nothing can be compared.
 pub(super) fn mean_errors(predictions: &[Prediction]) -> [Option<f64>; 3] {
-    [0, 1, 2].map(|of| {
-        let errors: Vec<f64> = predictions.iter().filter_map(|prediction| prediction.errors()[of]).collect();
+    [&[0][..], &[1], &[2, 3]].map(|of| {
+        let errors = predictions.iter().flat_map(|prediction| of.iter().map(|index| prediction.errors()[*index]));
+        let errors: Vec<f64> = errors.flatten().collect();
         (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64)
     })
 }
@@ -95,7 +99,8 @@ pub(super) fn mean_errors(predictions: &[Prediction]) -> [Option<f64>; 3] {
 /// Heads and rows of a table.
 pub(super) fn table(predictions: &[Prediction]) -> Vec<Vec<String>> {
     let heads = ["pair", "setting", "throughput", "measured", "p99", "measured", "best-effort", "measured"];
-    let mut rows = vec![heads.map(String::from).to_vec()];
+    let heads = heads.into_iter().chain(["at random", "measured"]);
+    let mut rows = vec![heads.map(String::from).collect()];
     let number = |number: f64| format!("{number:.2}");
     let measured = |measured: Option<f64>| measured.map_or("–".to_owned(), number);
     for one in predictions {
@@ -108,6 +113,8 @@ pub(super) fn table(predictions: &[Prediction]) -> Vec<Vec<String>> {
             measured(one.p99),
             number(one.expected.best_effort),
             measured(one.best_effort),
+            number(one.expected.best_effort_at_random),
+            measured(one.best_effort_at_random),
         ]);
     }
     rows
