@@ -121,7 +121,7 @@ struct Off {
 fn look(turn: &mut Turn, off: &mut Off) -> Duration {
     let mut gpus = gpu::in_use();
     let (Some(gpu), None) = (gpus.next(), gpus.next()) else {
-        off.end(None);
+        off.end();
         return LOOK_SLOWLY;
     };
     let Some(window) = gpu.window() else { return LOOK_SLOWLY };
@@ -134,7 +134,7 @@ fn look(turn: &mut Turn, off: &mut Off) -> Duration {
     let wanted = turn.is_off(now, control.as_ref(), rivals(window, above)) && works && !refused;
     match (wanted, off.since_ns != 0) {
         (true, false) => off.begin(window, now),
-        (false, true) => off.end(Some(gpu)),
+        (false, true) => off.end(),
         _ => {}
     }
     if told && works { LOOK } else { LOOK_SLOWLY }
@@ -148,7 +148,7 @@ impl Off {
         page.aside_capability.store(if status == 0 { 1 } else { status.max(2) }, Ordering::Relaxed);
         if status != 0 {
             // Nobody knows how far it came.
-            self.end(None);
+            self.end();
             return;
         }
         self.since_ns = now_ns;
@@ -156,7 +156,7 @@ impl Off {
         page.asides.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn end(&mut self, gpu: Option<&Gpu>) {
+    fn end(&mut self) {
         if switch(false, &self.channels) != 0 {
             // One that is gone meanwhile must not keep the others off.
             for channel in &self.channels {
@@ -170,7 +170,7 @@ impl Off {
         let was_off = now_ns().saturating_sub(self.since_ns);
         self.since_ns = 0;
         OFF_NS.fetch_add(was_off, Ordering::Relaxed);
-        if let Some(window) = gpu.and_then(Gpu::window) {
+        for window in gpu::in_use().filter_map(Gpu::window) {
             let page = window.own();
             page.aside.store(0, Ordering::Relaxed);
             // What was launched before is done as much later.
