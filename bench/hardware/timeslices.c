@@ -18,24 +18,31 @@ USE(cuMemcpyDtoH, void *, CUdeviceptr, size_t)
 
 #define GAPS 4096
 
-static uint32_t schedule(bool on) {
+static uint32_t schedule_one(int index, bool on) {
+    uint8_t words[3] = {on, 0, 0};
+    return call(index, SCHEDULE, words, sizeof words);
+}
+
+static uint32_t preempt_one(int index, bool wait) {
+    struct { uint8_t wait, manual; uint16_t pad; uint32_t us; } words = {wait, 0, 0, 0};
+    return call(index, PREEMPT, &words, 8);
+}
+
+static uint32_t of_all(uint32_t (*one)(int, bool), bool how) {
     uint32_t worst = 0;
     for (int i = 0; i < groups; i++) {
-        uint8_t words[3] = {on, 0, 0};
-        uint32_t status = call(i, SCHEDULE, words, sizeof words);
+        uint32_t status = one(i, how);
         if (status) worst = status;
     }
     return worst;
 }
 
+static uint32_t schedule(bool on) {
+    return of_all(schedule_one, on);
+}
+
 static uint32_t preempt(bool wait) {
-    uint32_t worst = 0;
-    for (int i = 0; i < groups; i++) {
-        struct { uint8_t wait, manual; uint16_t pad; uint32_t us; } words = {wait, 0, 0, 0};
-        uint32_t status = call(i, PREEMPT, &words, 8);
-        if (status) worst = status;
-    }
-    return worst;
+    return of_all(preempt_one, wait);
 }
 
 /* Runs for so many nanoseconds and notes, in one thread, every time that it was not running for 15 us. */
@@ -230,16 +237,6 @@ static void in_flight(const char *what, uint32_t (*first)(bool), bool how, uint3
            "\"stopped_for_ms\": %.2f}\n", what, one, two, gaps, gaps ? (seen[2] - seen[0]) / 1e6 : 0.0,
            gaps ? (seen[3] - seen[2]) / 1e6 : 0.0);
     fflush(stdout);
-}
-
-static uint32_t schedule_one(int index, bool on) {
-    uint8_t words[3] = {on, 0, 0};
-    return call(index, SCHEDULE, words, sizeof words);
-}
-
-static uint32_t preempt_one(int index, bool wait) {
-    struct { uint8_t wait, manual; uint16_t pad; uint32_t us; } words = {wait, 0, 0, 0};
-    return call(index, PREEMPT, &words, 8);
 }
 
 /* Alone: a channel group is switched off and then preempted, so that what runs has nowhere to come back to. */
