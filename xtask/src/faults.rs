@@ -112,20 +112,21 @@ pub(crate) fn faults(workspace: &Workspace, arguments: &Arguments) -> Result<()>
     std::fs::write(&page, &text).with_context(|| format!("write {}", page.display()))?;
     eprintln!("\n{text}\nwrote {} and {}", workspace.relative(&json), workspace.relative(&page));
     judge_deaths(&results)?;
+    judge_waits(&results)?;
     judge_shares(&results, true)
 }
 
 /// The same, shorter, and nothing is written. Where the machine's host takes it away again and again, programs do not ask for
-/// the GPU when they should, and shares say nothing: they are measured again, and in the end not judged.
+/// the GPU when they should, and waits and shares say nothing: they are measured again, and in the end not judged.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     for left in (0..DISTURBED_TRIES).rev() {
         let results = measure(workspace, 12, 3)?;
         eprintln!("\n{}", page::page(&results));
         judge_deaths(&results)?;
-        let judged = judge_shares(&results, false);
+        let judged = judge_waits(&results).and_then(|()| judge_shares(&results, false));
         match judged {
             Err(error) if results.stolen_percent > DISTURBED_PERCENT => {
-                let then = if left > 0 { "measured again" } else { "SKIPPED: shares are not judged" };
+                let then = if left > 0 { "measured again" } else { "SKIPPED: waits and shares are not judged" };
                 eprintln!(
                     "  {error}; {:.1}% of the machine's time was stolen by its host: {then}",
                     results.stolen_percent
@@ -149,12 +150,18 @@ fn measure(workspace: &Workspace, rounds: usize, tries: usize) -> Result<Results
     Ok(Results { machine: Machine::here(), weft, stolen_percent, deaths, daemons, quotas })
 }
 
-/// Whether deaths harmed nobody. A machine that does something else for a moment shows in single samples, so it is not
-/// the worst of many that counts.
-fn judge_deaths(results: &Results) -> Result<()> {
-    let Deaths { kills, after_ms, between_ms, left_tenants, left_bytes, files, .. } = &results.deaths;
+/// Whether nobody waits longer when somebody dies. A machine that does something else for a moment shows in single samples,
+/// so it is not the worst of many that counts.
+fn judge_waits(results: &Results) -> Result<()> {
+    let Deaths { after_ms, between_ms, .. } = &results.deaths;
     let longer = page::at(after_ms, 0.99) - page::at(between_ms, 0.99);
     ensure!(longer <= 10.0, "keep others from waiting 10 ms longer when a program dies: it was {longer:.1} at p99");
+    Ok(())
+}
+
+/// Whether deaths harmed nobody and left nothing.
+fn judge_deaths(results: &Results) -> Result<()> {
+    let Deaths { kills, left_tenants, left_bytes, files, .. } = &results.deaths;
     ensure!(*left_tenants == 0 && *left_bytes == 0, "forget the dead: {left_tenants} tenants, {left_bytes} bytes left");
     // The daemon may be asked something at that moment, and keeps a file of who hung up and had not ended yet.
     let leaks = files[1].saturating_sub(files[0]) > kills / 2;
