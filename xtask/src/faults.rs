@@ -320,14 +320,14 @@ fn charged(stand_in: &StandIn<'_>, name: &str) -> Result<u64> {
     tenant.and_then(|tenant| tenant["charged_ns"].as_u64()).with_context(|| format!("find what {name} was charged"))
 }
 
-/// What part of the GPU time of two programs the first was given meanwhile, in percent.
+/// What part of the GPU's time the first of two programs was given meanwhile, in percent.
 fn share(stand_in: &StandIn<'_>, pids: [u32; 2], meanwhile: Duration) -> Result<f64> {
-    let before = stand_in.given(pids)?;
+    let before = (stand_in.given(pids)?, Instant::now());
     std::thread::sleep(meanwhile);
-    let after = stand_in.given(pids)?;
-    let [its, others] = [0, 1].map(|place| after[place] - before[place]);
+    let (after, passed) = (stand_in.given(pids)?, before.1.elapsed());
+    let [its, others] = [0, 1].map(|place| after[place] - before.0[place]);
     ensure!(its + others > 0, "see the GPU used: it stood still for {meanwhile:?}");
-    Ok(its as f64 * 100.0 / (its + others) as f64)
+    Ok(its as f64 * 100.0 / passed.as_nanos() as f64)
 }
 
 /// Random numbers that are the same in every run.

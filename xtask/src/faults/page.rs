@@ -60,7 +60,7 @@ pub(super) fn page(results: &Results) -> String {
     );
     let _ = writeln!(
         page,
-        "## Quotas\n\nWhat a program was given in 2 s beside a busy neighbour, by the stand-in's own books (asked: within 3 \
+        "## Quotas\n\nWhat a program was given of the GPU's time in 2 s beside a busy neighbour, by the stand-in's own books (asked: within 3 \
          points), and what it was\ncharged of that.\n\n| asked | with kernels | charged | with graphs | charged |\n|---|---|---|---|---|"
     );
     for quota in results.quotas.iter().filter(|quota| !quota.graphs) {
