@@ -277,8 +277,11 @@ fn command(arguments: &Arguments) -> String {
             words.push(format!("{flag} {value}"));
         }
     };
-    if let Some(file) = arguments.pairs.as_ref().and_then(|path| path.file_name()) {
-        add("--pairs", file.to_string_lossy().into_owned(), "");
+    // As it was typed, unless it says where things are on this machine.
+    let shown =
+        |path: &PathBuf| if path.is_absolute() { path.file_name().map(PathBuf::from) } else { Some(path.clone()) };
+    if let Some(file) = arguments.pairs.as_ref().and_then(shown) {
+        add("--pairs", file.display().to_string(), "");
     }
     add("--pair", arguments.names.join(","), "");
     add("--settings", arguments.settings.join(","), "");
