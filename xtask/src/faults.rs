@@ -47,7 +47,7 @@ const AFTER: Duration = Duration::from_millis(50);
 const HOLD_AGAIN: Duration = Duration::from_millis(100);
 /// The limit of the program that daemons come and go beside, in percent.
 const KEPT: f64 = 30.0;
-/// Shares that were measured while more than this was stolen say little, and are measured again so many times.
+/// Waits and shares that are off while more than this was stolen are measured again, so many times in all.
 const DISTURBED_PERCENT: f64 = 2.0;
 const DISTURBED_TRIES: usize = 4;
 
@@ -117,25 +117,22 @@ pub(crate) fn faults(workspace: &Workspace, arguments: &Arguments) -> Result<()>
 }
 
 /// The same, shorter, and nothing is written. Where the machine's host takes it away again and again, programs do not ask for
-/// the GPU when they should, and waits and shares say nothing: they are measured again, and in the end not judged.
+/// the GPU when they should, and waits and shares say little: they are measured again, a few times.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
-    for left in (0..DISTURBED_TRIES).rev() {
+    let mut left = DISTURBED_TRIES;
+    loop {
         let results = measure(workspace, 12, 3)?;
         eprintln!("\n{}", page::page(&results));
         judge_deaths(&results)?;
-        let judged = judge_waits(&results).and_then(|()| judge_shares(&results, false));
-        match judged {
-            Err(error) if results.stolen_percent > DISTURBED_PERCENT => {
-                let then = if left > 0 { "measured again" } else { "SKIPPED: waits and shares are not judged" };
-                eprintln!(
-                    "  {error}; {:.1}% of the machine's time was stolen by its host: {then}",
-                    results.stolen_percent
-                );
+        left -= 1;
+        match judge_waits(&results).and_then(|()| judge_shares(&results, false)) {
+            Err(error) if left > 0 && results.stolen_percent > DISTURBED_PERCENT => {
+                let stolen = results.stolen_percent;
+                eprintln!("  {error}; {stolen:.1}% of the machine's time was stolen by its host: measured again");
             }
             judged => return judged,
         }
     }
-    Ok(())
 }
 
 /// Measures all of it; each quota again until it is as asked, so many times.
