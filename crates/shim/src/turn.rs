@@ -16,7 +16,7 @@
 use crate::gate::{self, Rival};
 use shm::{Class, Control, Filling, Mode};
 
-/// How long after a burst it stays off.
+/// How long after a burst it stays off; `policy::sharing::LINGER` is the simulator's.
 pub const LINGER_NS: u64 = 200_000;
 /// It is off for no longer than this in one go.
 pub const OFF_MAX_NS: u64 = 10_000_000_000;

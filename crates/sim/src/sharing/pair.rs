@@ -3,7 +3,8 @@
 //! A program is taken for a loop of equal launches with equal pauses of its host between them, as many and as long as
 //! were seen while it was alone, and the pair is simulated as everything else here is. That knows when launches come and
 //! how long kernels are, and nothing of caches and memory bandwidth. The policy `weft` here is the gate
-//! without slices and parts of the SMs, `weft-time` has slices and takes work off the GPU. How far it is off is for whoever measures the pair.
+//! without slices and parts of the SMs, `weft-time` has slices and takes work off the GPU. How far it is off is for
+//! whoever measures the pair.
 
 use super::gpu::{GpuSpec, Mode};
 use super::run::run;
