@@ -12,7 +12,8 @@
 //!    best-effort work runs, that work is held to find out: until everybody was seen, and for no longer than two bursts
 //!    take, which somebody waits for. Where that did not do it is tried again, later and later, and where it did every
 //!    minute, because programs change.
-//! 4. A latency tenant that did nothing for [`IDLE`] is given up for the moment: everything is best-effort's until it
+//! 4. Nobody is blamed who did nothing: bursts tell something about a rung while best-effort work wants the GPU.
+//! 5. A latency tenant that did nothing for [`IDLE`] is given up for the moment: everything is best-effort's until it
 //!    comes back.
 
 use super::TenantView;
@@ -26,6 +27,8 @@ const AGAIN_FIRST: Span = Span::from_secs(5);
 const AGAIN_MOST: Span = Span::from_secs(320);
 /// A latency tenant is idle after this long without work.
 const IDLE: Span = Span::from_secs(1);
+/// Best-effort work that wanted nothing for this long did nothing to the bursts that end now.
+const BLAME: Span = Span::from_millis(100);
 /// How busy a tenant is, is seen over this long; and what leaves time to others, in millionths.
 const BUSY_OVER: Span = Span::from_millis(500);
 const LEAVE_TIME: u64 = 800_000;
@@ -174,6 +177,9 @@ pub(super) struct Adjustment {
     pub(super) space: Ladder,
     pub(super) slice: Ladder,
     watched: BTreeMap<TenantId, Watched>,
+    /// How much best-effort work there was so far, and when there last was some.
+    beside: Span,
+    blamed: Time,
     /// Best-effort work is held until then.
     measuring: Option<Time>,
     measured: Time,
@@ -199,6 +205,8 @@ impl Adjustment {
             space,
             slice,
             watched: BTreeMap::new(),
+            beside: Span::ZERO,
+            blamed: Time::ZERO,
             measuring: None,
             measured: Time::ZERO,
             again: MEASURE_AGAIN,
@@ -206,13 +214,16 @@ impl Adjustment {
         }
     }
 
-    /// Looks at the latency tenants; `beside` says whether there is best-effort work.
+    /// Looks at the latency tenants; `beside` is the time so far in which best-effort tenants had or wanted work.
     pub(super) fn look<'a>(
         &mut self,
         now: Time,
         latency: impl Iterator<Item = &'a TenantView> + Clone,
-        beside: bool,
+        beside: Span,
     ) -> Need {
+        if beside != self.beside {
+            (self.beside, self.blamed) = (beside, now);
+        }
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
         let is_first = self.watched.is_empty();
         let mut worst = None;
@@ -249,11 +260,11 @@ impl Adjustment {
         }
         self.looked = now;
         let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
-        if !active || !beside {
+        if !active || beside == Span::ZERO {
             self.measuring = None;
             return Need::None;
         }
-        if let Some(ratio) = worst.filter(|_| self.measuring.is_none()) {
+        if let Some(ratio) = worst.filter(|_| self.measuring.is_none() && now < self.blamed + BLAME) {
             self.space.burst(now, ratio);
             self.slice.burst(now, ratio);
         }
@@ -322,6 +333,11 @@ mod tests {
         Time::ZERO + Span::from_millis(millis)
     }
 
+    /// A look beside best-effort work that never ends.
+    fn look(adjustment: &mut Adjustment, millis: u64, tenant: &TenantView) -> Need {
+        adjustment.look(at(millis), std::iter::once(tenant), Span::from_millis(millis + 1))
+    }
+
     /// Bursts of 5 ms alone that take `ratio` of that on each rung; gives the rungs it was on, one for each 100 ms.
     fn play(ratio: impl Fn(usize) -> u64, seconds: u64) -> Vec<usize> {
         let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
@@ -331,7 +347,7 @@ mod tests {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);
             tenant.burst = tenant.burst_alone.scale(ratio(adjustment.space.rung()), 1_000);
-            adjustment.look(at(step * 10), std::iter::once(&tenant), true);
+            look(&mut adjustment, step * 10, &tenant);
             if step % 10 == 0 {
                 rungs.push(adjustment.space.rung());
             }
@@ -358,6 +374,23 @@ mod tests {
     }
 
     #[test]
+    fn who_does_nothing_is_not_blamed() {
+        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
+        let mut rung_after = |steps: std::ops::Range<u64>, beside: fn(u64) -> u64| {
+            for step in steps {
+                tenant.bursts += 1;
+                tenant.wanted += Span::from_millis(5);
+                tenant.burst = Span::from_millis(10);
+                adjustment.look(at(step * 10), std::iter::once(&tenant), Span::from_millis(beside(step)));
+            }
+            adjustment.space.rung()
+        };
+        assert_eq!(rung_after(0..1_000, |_| 7), 4, "it worked once, at the beginning");
+        assert_eq!(rung_after(1_000..1_100, |step| step), 0, "it works");
+    }
+
+    #[test]
     fn who_was_never_seen_alone_is() {
         let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
         let mut tenant = TenantView::new(TenantId(0));
@@ -366,13 +399,13 @@ mod tests {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);
             tenant.burst = Span::from_millis(5);
-            held += u32::from(adjustment.look(at(step * 10), std::iter::once(&tenant), true) == Need::All);
+            held += u32::from(look(&mut adjustment, step * 10, &tenant) == Need::All);
         }
         assert!((6..16).contains(&held), "{held} of 1000 looks");
         for step in 1000..10_000 {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);
-            held += u32::from(adjustment.look(at(step * 10), std::iter::once(&tenant), true) == Need::All);
+            held += u32::from(look(&mut adjustment, step * 10, &tenant) == Need::All);
         }
         assert!(held < 100, "{held} of 10000 looks: it is tried less and less where it does not help");
     }
@@ -383,7 +416,7 @@ mod tests {
         let mut tenant = TenantView::new(TenantId(0));
         let mut held = Vec::new();
         for step in 0..5_000 {
-            let need = adjustment.look(at(step), std::iter::once(&tenant), true);
+            let need = look(&mut adjustment, step, &tenant);
             // A burst every 2 ms; how long one takes alone is known once one was.
             if step % 2 == 0 {
                 tenant.bursts += 1;
@@ -402,7 +435,7 @@ mod tests {
     fn nobody_is_disturbed_who_is_not_there() {
         let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
-        let mut look = |millis, tenant: &TenantView| adjustment.look(at(millis), std::iter::once(tenant), true);
+        let mut look = |millis, tenant: &TenantView| look(&mut adjustment, millis, tenant);
         assert_eq!(look(0, &tenant), Need::Some);
         assert_eq!(look(1_001, &tenant), Need::None);
         tenant.wanted += Span::from_micros(1);
@@ -416,7 +449,7 @@ mod tests {
             let mut tenant = TenantView::new(TenantId(0));
             for step in 0..1_000 {
                 tenant.wanted += Span::from_micros(2 * work);
-                adjustment.look(at(step * 2), std::iter::once(&tenant), true);
+                look(&mut adjustment, step * 2, &tenant);
             }
             assert_eq!(adjustment.leave_time(), leaves, "{work}");
         }

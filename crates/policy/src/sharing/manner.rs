@@ -117,7 +117,8 @@ impl Rule {
     /// Looks at everybody.
     pub(super) fn look(&mut self, now: Time, view: &GpuView) {
         let latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
-        let beside = view.tenants.iter().any(|tenant| tenant.class == Class::BestEffort && tenant.wanted > Span::ZERO);
+        let best_effort = view.tenants.iter().filter(|tenant| tenant.class == Class::BestEffort);
+        let beside = best_effort.fold(Span::ZERO, |sum, tenant| sum + tenant.wanted);
         self.looked = now;
         self.depth.look(latency.clone());
         if self.manner == Manner::Weft {
@@ -289,7 +290,9 @@ mod tests {
         let (mut looks, mut held) = (0, 0);
         for step in 0..seconds * 200 {
             tenants[0].bursts += 1;
-            tenants[0].wanted += Span::from_millis(5);
+            for tenant in &mut tenants {
+                tenant.wanted += Span::from_millis(5);
+            }
             tenants[0].burst_alone = Span::from_millis(5);
             tenants[0].burst = Span::from_millis(5).scale(ratio, 1_000);
             let view = GpuView { tenants: tenants.clone(), memory_total: 0 };

@@ -94,11 +94,16 @@ impl Daemons {
     }
 
     /// What a program under Weft launched so far, and how many nanoseconds of GPU time it was charged.
-    pub(super) fn used_by(&self, process: u32) -> Option<(u64, u64)> {
-        let client = Client::connect(&Place::at(self.socket())).ok()??;
-        let tenants = client.status().ok()?.gpus.into_iter().flat_map(|gpu| gpu.tenants);
-        let tenant = tenants.into_iter().find(|tenant| tenant.processes.contains(&process))?;
-        Some((tenant.launches, tenant.charged_ns))
+    pub(super) fn used_by(&self, process: u32) -> Result<(u64, u64), String> {
+        let status = Client::connect(&Place::at(self.socket())).map(|client| client.map(|client| client.status()));
+        let gpus = match status {
+            Ok(Some(Ok(status))) => status.gpus,
+            Ok(Some(Err(error))) | Err(error) => return Err(format!("the daemon of Weft did not answer: {error}")),
+            Ok(None) => return Err("the daemon of Weft is gone".into()),
+        };
+        let tenant = gpus.into_iter().flat_map(|gpu| gpu.tenants).find(|tenant| tenant.processes.contains(&process));
+        let tenant = tenant.ok_or_else(|| format!("process {process} is no tenant of the daemon of Weft"))?;
+        Ok((tenant.launches, tenant.charged_ns))
     }
 
     fn prepare(&mut self, world: World) -> Result<(), String> {

@@ -79,6 +79,11 @@ fn keys(world: World, class: Class, group: &Group) -> Vec<Key> {
     (0..group.copies).map(|copy| Key { world, best_effort, command: group.command.clone(), copy }).collect()
 }
 
+/// The one program of a side that has one.
+fn single(mut keys: Vec<Key>) -> Option<Key> {
+    keys.pop().filter(|_| keys.is_empty())
+}
+
 /// A program, or why there is none.
 #[derive(Debug)]
 enum Slot {
@@ -261,33 +266,41 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What both programs of a pair do alone, where a daemon counts their launches.
+    /// What both programs of a pair do alone, where a daemon counts their launches. A pair of many has none.
     fn solos(&mut self, pair: &Pair) -> Option<Solos> {
         let worlds = [World::WeftTime, World::Weft];
         let world = worlds.into_iter().find(|world| self.plan.settings.iter().any(|one| one.latency == *world))?;
-        self.daemons.set_sharing("weft").ok()?;
-        let latency = self.solo(keys(world, Class::Latency, &pair.latency))?;
-        let best_effort = self.solo(keys(world, Class::BestEffort, &pair.best_effort))?;
-        Some(Solos { pair: pair.name.clone(), latency, best_effort })
+        let latency = single(keys(world, Class::Latency, &pair.latency))?;
+        let best_effort = single(keys(world, Class::BestEffort, &pair.best_effort))?;
+        let counted = self.daemons.set_sharing("weft").and_then(|()| {
+            let [latency, best_effort] = [self.solo(latency)?, self.solo(best_effort)?];
+            Ok(Solos { pair: pair.name.clone(), latency, best_effort })
+        });
+        match counted {
+            Ok(solos) => Some(solos),
+            Err(reason) => {
+                self.tell(&format!("{} is not predicted, for want of what each does alone: {reason}", pair.name));
+                None
+            }
+        }
     }
 
-    fn solo(&mut self, keys: Vec<Key>) -> Option<Solo> {
-        let [key] = &keys[..] else { return None };
-        let Some(Slot::Running(program)) = self.slots.get(key) else { return None };
+    fn solo(&mut self, key: Key) -> Result<Solo, String> {
+        let Some(Slot::Running(program)) = self.slots.get(&key) else { return Err("it does not run".into()) };
         let process = program.id();
         let Options { closed_seconds, lead_seconds, .. } = self.plan.options;
         let before = self.daemons.used_by(process)?;
-        let (latency, best_effort) = self.run(&keys, 0, closed_seconds, 0.0).ok()?;
+        let (latency, best_effort) = self.run(std::slice::from_ref(&key), 0, closed_seconds, 0.0)?;
         let after = self.daemons.used_by(process)?;
-        let rate_rps = latency.or(best_effort).map(|side| side.rate_rps).filter(|rate| *rate > 0.0)?;
+        let rate_rps = latency.or(best_effort).map_or(0.0, |side| side.rate_rps);
+        if rate_rps <= 0.0 {
+            let side = if key.best_effort { "best-effort" } else { "latency" };
+            return Err(format!("the {side} program did not one request; give it more time with --seconds"));
+        }
         // It was busy from when it was told on.
         let steps = rate_rps * (closed_seconds + lead_seconds);
         let grew = |now: u64, then: u64| now.saturating_sub(then) as f64 / steps;
-        Some(Solo {
-            launches: grew(after.0, before.0),
-            gpu_ms: grew(after.1, before.1) / 1e6,
-            takes_ms: 1e3 / rate_rps,
-        })
+        Ok(Solo { launches: grew(after.0, before.0), gpu_ms: grew(after.1, before.1) / 1e6, takes_ms: 1e3 / rate_rps })
     }
 
     /// A pair in a setting: every load. `poisson_rps`: half of what is done alone, found by the first of a round.
