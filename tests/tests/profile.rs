@@ -262,7 +262,10 @@ fn training_gets_the_shares_that_it_is_worth() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         machine.weft(&[&["profile", "--probe", "600ms"], &words[..]].concat()).output().unwrap()
     };
-    let output = run(&words(&[], "600"));
+    // A machine that is busy otherwise may contradict itself, and that is refused; it does not for ever.
+    let contradicts = |output: &Output| text(&output.stderr).contains("believe what was measured");
+    let mut outputs = (0..4).map(|_| run(&words(&[], "600")));
+    let output = outputs.find(|output| !contradicts(output)).expect("the machine contradicts itself every time");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let written = read(&folder.join("closedloop.profile.json"));
     let (request, limit) = (percent(&written["choice"]["request"]), percent(&written["choice"]["limit"]));

@@ -12,6 +12,7 @@ pub mod accuracy;
 
 use crate::surface::{Share, Surface};
 use crate::{ModelId, Span};
+pub use company::slowdown;
 use company::{Company, Group, Pair};
 use solo::Solo;
 use std::collections::BTreeMap;

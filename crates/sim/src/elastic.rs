@@ -9,7 +9,8 @@
 //! What is modelled, and how simply:
 //! - A batch takes what [`policy::predict`] says for its size and share; below the smallest share measured, time grows
 //!   as the share shrinks. While it runs its speed follows its share.
-//! - Neighbours on a GPU slow a batch down by `interference` times the part of the GPU that they compute on.
+//! - Neighbours on a GPU slow a batch down as [`policy::predict`] expects of tenants that were never seen together, from
+//!   the parts of the GPU that it and they compute on; or by a percentage of theirs, where the scenario says so.
 //! - Where a policy holds nobody (MPS), all that run get parts of the GPU in proportion to what they reach for.
 //! - Every policy has the same queue and the same rule for batches: a free worker takes what waits, as many as still end
 //!   in time; what can no longer be in time is dropped and counted.
@@ -20,6 +21,7 @@
 
 mod scenario;
 mod file;
+mod interference;
 mod latency;
 mod policies;
 mod cluster;
@@ -28,6 +30,7 @@ mod run;
 mod report;
 
 pub use file::parse;
+pub use interference::Interference;
 pub use policies::NAMES;
 pub use report::{FunctionReport, JobReport, Report, Sample};
 pub use run::run;

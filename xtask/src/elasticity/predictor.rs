@@ -84,7 +84,15 @@ impl Results {
         )?;
         self.table(out, "company", "every other", false)?;
         self.table(out, "company", "drawn", false)?;
-        self.table(out, "company", "every other", true)
+        self.table(out, "company", "every other", true)?;
+        writeln!(out, "### In company for the first time\n")?;
+        writeln!(
+            out,
+            "The same, where nothing of a model's company is known: what it is expected to cost from what each process \
+             does alone. The goals are for halves and are shown to compare with; `weft sim elastic` expects the same of \
+             its functions, which never met either.\n"
+        )?;
+        self.table(out, "company", "all", false)
     }
 
     fn lines<'a>(&'a self, predicted: &'a str, held: &'a str, repeats: bool) -> impl Iterator<Item = &'a Line> {

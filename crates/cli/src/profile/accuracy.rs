@@ -5,7 +5,7 @@ use crate::output::{Misuse, print, print_json};
 use crate::page::text::{count, share};
 use crate::table::{align, row};
 use anyhow::Result;
-use policy::predict::accuracy::{Accuracy, Half, Slices, company, solo};
+use policy::predict::accuracy::{Accuracy, Half, Slices, company, solo, strangers};
 use policy::surface::Surface;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use std::path::PathBuf;
 ///
 /// Takes grids of one model each, as --from-grid does, and measurements of processes that share slices of a GPU, with a
 /// header "Mig instance,Batch size,Workload Number,Throughput,Latency", of which those with several processes are
-/// predicted. Every other point is held back, and then halves that are drawn. An error is a part of the latency that was
+/// predicted. Every other point is held back, and then halves that are drawn; of processes that share, then also all of
+/// a model's, as if it had never been seen in company. An error is a part of the latency that was
 /// measured; covered are those that lie within the uncertainty that was stated, which promises nine in ten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -43,7 +44,7 @@ struct Line {
     model: String,
     /// What is predicted: the model `alone`, or in `company`.
     predicted: &'static str,
-    /// Which half is held back: `every other` point, or one that is `drawn`.
+    /// What is held back: `every other` point, a half that is `drawn`, or `all` company.
     held: &'static str,
     /// Rows that repeat the one before, digit for digit, which are left out unless `repeats_in`.
     repeats: usize,
@@ -95,6 +96,9 @@ pub(super) fn main(arguments: &Arguments) -> Result<()> {
                 lines.push(line(name, "company", held, (slices[index].repeats(), repeats_in), &all));
             }
         }
+    }
+    for (index, all) in strangers(&slices).iter().enumerate() {
+        lines.push(line(&names[index], "company", "all", (slices[index].repeats(), false), all));
     }
     match arguments.json {
         true => print_json(&lines),

@@ -3,7 +3,7 @@
 
 mod slices;
 
-pub use slices::{Slices, company};
+pub use slices::{Slices, company, strangers};
 
 use super::{Predictor, Tenant};
 use crate::surface::{Point, Share, Surface};

@@ -178,6 +178,20 @@ struct Prior {
     variance: f64,
 }
 
+/// What neighbours are expected to cost of whom nothing was seen together with a tenant: how many times as long it takes.
+/// Demands are parts of what they share.
+///
+/// Doubt about them counts: where demands just fill the whole, some fit and others do not.
+pub fn slowdown(demand: f64, neighbours: f64) -> f64 {
+    let weight = |index: usize| (-correction(index) * correction(index) / (2.0 * PRIOR * PRIOR)).exp();
+    let weights: Vec<f64> = (0..CORRECTIONS).map(weight).collect();
+    let sum: f64 = weights.iter().sum();
+    let of = |(index, slowdown): (usize, f64)| {
+        slowdown * weights[index / CORRECTIONS] * weights[index % CORRECTIONS] / (sum * sum)
+    };
+    slowdowns(demand, neighbours, 0.0).into_iter().enumerate().map(of).sum::<f64>().exp()
+}
+
 fn correction(index: usize) -> f64 {
     FIRST + STEP * index as f64
 }

@@ -12,7 +12,10 @@
 //!    best-effort work runs, that work is held to find out: until everybody was seen, and for no longer than two bursts
 //!    take, which somebody waits for. Where that did not do it is tried again, later and later, and where it did every
 //!    minute, because programs change.
-//! 4. Nobody is blamed who did nothing: bursts tell something about a rung while best-effort work wants the GPU.
+//! 4. Nobody is blamed who did nothing: bursts tell something about a rung while best-effort work wants the GPU. And
+//!    before a rung is left for bad bursts, best-effort work is held for a few more: what is as bad without it, as on a
+//!    host that is busy with something else, is not its doing, and holding it would help nobody. Who was promised an
+//!    objective needs it whoever is to blame.
 //! 5. A latency tenant that did nothing for [`IDLE`] is given up for the moment: everything is best-effort's until it
 //!    comes back.
 
@@ -46,7 +49,7 @@ const MEASURE_NEWCOMER: Span = Span::from_secs(2);
 /// And where it did.
 const MEASURE_ANEW: Span = Span::from_secs(60);
 /// Bursts that tell something about a rung.
-const BURSTS: u32 = 12;
+const BURSTS: u64 = 12;
 /// What a burst may take of what it takes alone or of its objective, on average, in thousandths: more is bad, less is
 /// good.
 const BAD: u64 = 1_060;
@@ -54,6 +57,17 @@ const GOOD: u64 = 1_030;
 /// A burst that takes more is in the tail; more than this part of them is bad, half of it is good, in thousandths.
 const TAIL: u64 = 1_200;
 const TAIL_BAD: u64 = 40;
+/// How long best-effort work is held to see how bursts are without it: so many bursts, or so long, and the first of it
+/// tells nothing, because what was launched before still runs. For how long that is believed, and what it says at most,
+/// in thousandths.
+const DOUBT_BURSTS: u64 = 12;
+const DOUBT_BURSTS_LEAST: u64 = 4;
+const DOUBT_MOST: Span = Span::from_millis(250);
+const DOUBT_SETTLE: Span = Span::from_millis(10);
+const WITHOUT_FOR: Span = Span::from_secs(5);
+const WITHOUT_MOST: u64 = 2_000;
+/// Differences of so many standard errors are none of chance.
+const SURE: u64 = 2;
 /// What tells something about a tail.
 const TAIL_BURSTS: u64 = 3;
 /// So bad that a single rung will not do, nor two.
@@ -72,10 +86,72 @@ pub(super) struct Ladder {
     since: Time,
     /// By rung: not before then, and for how long the next time.
     barred: Vec<(Time, Span)>,
-    bursts: u32,
-    /// Sum over the bursts on this rung, in thousandths, and how many were in the tail.
-    ratios: u64,
-    tail: u64,
+    /// Those on this rung.
+    bursts: Bursts,
+}
+
+/// What is to be done about bad bursts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nothing, or it was done.
+    Borne,
+    /// See whether they are as bad without best-effort work.
+    Doubted,
+}
+
+/// Bursts, by what they took of what they may, in thousandths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bursts {
+    count: u64,
+    sum: u64,
+    squares: u64,
+    /// How many were in the tail.
+    long: u64,
+}
+
+impl Bursts {
+    fn add(&mut self, ratio: u64) {
+        self.count += 1;
+        let counted = ratio.min(RATIO_MOST);
+        self.sum += counted;
+        self.squares += counted * counted;
+        self.long += u64::from(ratio > TAIL);
+    }
+
+    /// 0 without any.
+    fn mean(&self) -> u64 {
+        self.sum / self.count.max(1)
+    }
+
+    /// The part in the tail, in thousandths.
+    fn tail(&self) -> u64 {
+        self.long * 1_000 / self.count.max(1)
+    }
+
+    fn halved(self) -> Bursts {
+        Bursts { count: self.count / 2, sum: self.sum / 2, squares: self.squares / 2, long: self.long / 2 }
+    }
+
+    /// How far chance alone may set the means of two lots of bursts apart, and their tails.
+    fn chance(&self, other: &Bursts) -> (u64, u64) {
+        let variance_of_mean = |bursts: &Bursts| {
+            let count = bursts.count.max(1);
+            (bursts.squares / count).saturating_sub(bursts.mean() * bursts.mean()) / count
+        };
+        let variance_of_tail = |bursts: &Bursts| {
+            let tail = other.tail().min(1_000);
+            tail * (1_000 - tail) / bursts.count.max(1)
+        };
+        let sum = |variance: &dyn Fn(&Bursts) -> u64| SURE * (variance(self) + variance(other)).isqrt();
+        (sum(&variance_of_mean), sum(&variance_of_tail))
+    }
+}
+
+/// Best-effort work is held to see how bursts are without it.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    since: Time,
+    bursts: Bursts,
 }
 
 impl Ladder {
@@ -85,9 +161,7 @@ impl Ladder {
             rungs,
             since: Time::ZERO,
             barred: vec![(Time::ZERO, AGAIN_FIRST); rungs],
-            bursts: 0,
-            ratios: 0,
-            tail: 0,
+            bursts: Bursts::default(),
         }
     }
 
@@ -95,17 +169,35 @@ impl Ladder {
         self.rung
     }
 
-    /// A burst took this many thousandths of what it may.
-    fn burst(&mut self, now: Time, ratio: u64) {
-        self.bursts += 1;
-        self.ratios += ratio.min(RATIO_MOST);
-        self.tail += u64::from(ratio > TAIL);
-        if self.bursts < BURSTS {
-            return;
+    /// A burst took this many thousandths of what it may, or of what it was promised. `known`: what they take without
+    /// best-effort work, where that was seen.
+    fn burst(&mut self, now: Time, ratio: u64, promised: bool, known: Option<Bursts>) -> Verdict {
+        let without = if promised { Some(Bursts::default()) } else { known };
+        self.bursts.add(ratio);
+        if self.bursts.count < BURSTS {
+            return Verdict::Borne;
         }
-        let bursts = u64::from(self.bursts);
-        let (mean, tail) = (self.ratios / bursts, self.tail * 1_000 / bursts);
-        if mean > BAD || tail > TAIL_BAD && self.tail >= TAIL_BURSTS {
+        if self.rung == 0 && !promised {
+            // It is held here, so whatever they took is not its doing.
+            if self.since + CALM <= now && self.rungs > 1 && self.barred[1].0 <= now {
+                self.to(now, 1);
+            } else {
+                self.bursts = Bursts::default();
+            }
+            return Verdict::Borne;
+        }
+        let besides = without.unwrap_or_default();
+        let mean = self.bursts.mean() * 1_000 / besides.mean().clamp(1_000, WITHOUT_MOST);
+        let tail = self.bursts.tail().saturating_sub(besides.tail());
+        // Where bursts differ a lot without it, a few bad ones may be chance.
+        let (by_chance, tail_by_chance) =
+            if besides.count > 0 { self.bursts.chance(&besides) } else { Default::default() };
+        let is_long = mean > BAD && mean > 1_000 + by_chance;
+        let has_tail = tail > TAIL_BAD && tail > tail_by_chance && self.bursts.long >= TAIL_BURSTS;
+        if is_long || has_tail {
+            if without.is_none() {
+                return Verdict::Doubted;
+            }
             self.bar(now);
             let down = match mean {
                 WORST.. => 4,
@@ -113,17 +205,19 @@ impl Ladder {
                 _ => 1,
             };
             self.to(now, self.rung.saturating_sub(down));
-        } else if mean < GOOD && tail <= TAIL_BAD / 2 && self.since + CALM <= now {
+        } else if self.bursts.mean() < GOOD && self.bursts.tail() <= TAIL_BAD / 2 && self.since + CALM <= now {
+            // Good is good beyond doubt: an excuse keeps a rung, and is no reason for the next.
             let next = self.rung + 1;
             if next < self.rungs && self.barred[next].0 <= now {
                 self.to(now, next);
             } else {
                 self.to(now, self.rung);
             }
-        } else if self.bursts >= 16 * BURSTS {
+        } else if self.bursts.count >= 16 * BURSTS {
             // What was long ago says little.
-            (self.bursts, self.ratios, self.tail) = (self.bursts / 2, self.ratios / 2, self.tail / 2);
+            self.bursts = self.bursts.halved();
         }
+        Verdict::Borne
     }
 
     fn bar(&mut self, now: Time) {
@@ -137,7 +231,7 @@ impl Ladder {
             self.since = now;
         }
         self.rung = rung;
-        (self.bursts, self.ratios, self.tail) = (0, 0, 0);
+        self.bursts = Bursts::default();
     }
 }
 
@@ -180,6 +274,9 @@ pub(super) struct Adjustment {
     /// How much best-effort work there was so far, and when there last was some.
     beside: Span,
     blamed: Time,
+    doubt: Option<Doubt>,
+    /// How bursts were without best-effort work, and when that was found out.
+    without: Option<(Time, Bursts)>,
     /// Best-effort work is held until then.
     measuring: Option<Time>,
     measured: Time,
@@ -207,6 +304,8 @@ impl Adjustment {
             watched: BTreeMap::new(),
             beside: Span::ZERO,
             blamed: Time::ZERO,
+            doubt: None,
+            without: None,
             measuring: None,
             measured: Time::ZERO,
             again: MEASURE_AGAIN,
@@ -253,7 +352,7 @@ impl Adjustment {
                     watched.unknown = 0;
                     watched.seen = watched.seen.saturating_add(bursts);
                     watched.ratio = if watched.ratio == 0 { ratio } else { (watched.ratio * 7 + ratio) / 8 };
-                    worst = worst.max(Some(ratio));
+                    worst = worst.max(Some((ratio, tenant.objective.is_some())));
                 }
                 None => watched.unknown = watched.unknown.saturating_add(1),
             }
@@ -261,14 +360,33 @@ impl Adjustment {
         self.looked = now;
         let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
         if !active || beside == Span::ZERO {
-            self.measuring = None;
+            (self.measuring, self.doubt) = (None, None);
             return Need::None;
         }
-        if let Some(ratio) = worst.filter(|_| self.measuring.is_none() && now < self.blamed + BLAME) {
-            self.space.burst(now, ratio);
-            self.slice.burst(now, ratio);
+        if self.doubt.is_some() {
+            self.doubted(now, worst.map(|(ratio, _)| ratio));
+        } else if let Some((ratio, promised)) = worst.filter(|_| self.measuring.is_none() && now < self.blamed + BLAME)
+        {
+            let known = self.without.filter(|(at, _)| now < *at + WITHOUT_FOR).map(|(_, bursts)| bursts);
+            let verdicts = [&mut self.space, &mut self.slice].map(|ladder| ladder.burst(now, ratio, promised, known));
+            if verdicts.contains(&Verdict::Doubted) {
+                self.doubt = Some(Doubt { since: now, bursts: Bursts::default() });
+            }
         }
-        if self.measure(now) { Need::All } else { Need::Some }
+        if self.measure(now) || self.doubt.is_some() { Need::All } else { Need::Some }
+    }
+
+    /// Goes on to see how bursts are without best-effort work, and knows in the end.
+    fn doubted(&mut self, now: Time, worst: Option<u64>) {
+        let Some(doubt) = &mut self.doubt else { return };
+        if let Some(ratio) = worst.filter(|_| doubt.since + DOUBT_SETTLE <= now) {
+            doubt.bursts.add(ratio);
+        }
+        if doubt.bursts.count >= DOUBT_BURSTS || doubt.since + DOUBT_MOST <= now {
+            // Too few to excuse anybody.
+            let seen = Some(doubt.bursts).filter(|bursts| bursts.count >= DOUBT_BURSTS_LEAST);
+            (self.without, self.doubt) = (Some((now, seen.unwrap_or_default())), None);
+        }
     }
 
     /// Whether best-effort work is held to see somebody alone.
@@ -286,7 +404,7 @@ impl Adjustment {
             }
             return false;
         }
-        let unknown = self.watched.values().any(|watched| watched.unknown > BURSTS);
+        let unknown = self.watched.values().any(|watched| u64::from(watched.unknown) > BURSTS);
         let due = if unknown { self.measured + self.again } else { self.measured + MEASURE_ANEW };
         if now >= due || unknown && self.measured == Time::ZERO {
             let all = self.watched.values().filter(|watched| watched.unknown > 0 || !unknown);
@@ -338,16 +456,17 @@ mod tests {
         adjustment.look(at(millis), std::iter::once(tenant), Span::from_millis(millis + 1))
     }
 
-    /// Bursts of 5 ms alone that take `ratio` of that on each rung; gives the rungs it was on, one for each 100 ms.
+    /// Bursts of 5 ms alone that take `ratio` of that on each rung, unless best-effort work is held; gives the rungs it was on, one for each 100 ms.
     fn play(ratio: impl Fn(usize) -> u64, seconds: u64) -> Vec<usize> {
         let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
-        let mut rungs = Vec::new();
+        let (mut rungs, mut need) = (Vec::new(), Need::None);
         for step in 0..seconds * 100 {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);
-            tenant.burst = tenant.burst_alone.scale(ratio(adjustment.space.rung()), 1_000);
-            look(&mut adjustment, step * 10, &tenant);
+            let ratio = if need == Need::All { 1_000 } else { ratio(adjustment.space.rung()) };
+            tenant.burst = tenant.burst_alone.scale(ratio, 1_000);
+            need = look(&mut adjustment, step * 10, &tenant);
             if step % 10 == 0 {
                 rungs.push(adjustment.space.rung());
             }
@@ -368,7 +487,7 @@ mod tests {
     #[test]
     fn down_is_a_matter_of_bursts_and_up_of_seconds() {
         let rungs = play(|_| 1_900, 3);
-        assert_eq!((rungs[1], rungs[2], rungs[3]), (4, 2, 0), "{rungs:?}");
+        assert_eq!((rungs[1], rungs[3], rungs[4]), (4, 2, 0), "{rungs:?}");
         let rungs = play(|_| 1_000, 10);
         assert_eq!((rungs[15], rungs[25]), (4, 5), "{rungs:?}");
     }
@@ -377,17 +496,43 @@ mod tests {
     fn who_does_nothing_is_not_blamed() {
         let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
+        let mut need = Need::None;
         let mut rung_after = |steps: std::ops::Range<u64>, beside: fn(u64) -> u64| {
             for step in steps {
                 tenant.bursts += 1;
                 tenant.wanted += Span::from_millis(5);
-                tenant.burst = Span::from_millis(10);
-                adjustment.look(at(step * 10), std::iter::once(&tenant), Span::from_millis(beside(step)));
+                tenant.burst = Span::from_millis(if need == Need::All { 5 } else { 10 });
+                need = adjustment.look(at(step * 10), std::iter::once(&tenant), Span::from_millis(beside(step)));
             }
             adjustment.space.rung()
         };
         assert_eq!(rung_after(0..1_000, |_| 7), 4, "it worked once, at the beginning");
         assert_eq!(rung_after(1_000..1_100, |step| step), 0, "it works");
+    }
+
+    #[test]
+    fn what_is_as_bad_without_it_is_not_its_doing() {
+        // Bursts that take half as long again alone, and these parts of that beside best-effort work.
+        let rung = |beside: u64, objective: Option<Span>| {
+            let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+            let mut tenant =
+                TenantView { burst_alone: Span::from_millis(5), objective, ..TenantView::new(TenantId(0)) };
+            let (mut need, mut held) = (Need::None, 0);
+            for step in 0..3_000 {
+                let beside = if need == Need::All || adjustment.space.rung() == 0 { 1_000 } else { beside };
+                tenant.bursts += 1;
+                tenant.wanted += Span::from_millis(5);
+                tenant.burst = Span::from_micros(7_500).scale(beside, 1_000);
+                need = look(&mut adjustment, step * 10, &tenant);
+                held += u64::from(need == Need::All);
+            }
+            (adjustment.space.rung(), held * 100 / 3_000)
+        };
+        let (same, held) = rung(1_000, None);
+        assert_eq!(same, 4);
+        assert!(held < 5, "held in {held}% of the looks to find that out");
+        assert!(rung(1_300, None).0 < 2, "it is worse with it");
+        assert_eq!(rung(1_000, Some(Span::from_millis(8))).0, 0, "an objective is a promise");
     }
 
     #[test]
@@ -459,7 +604,7 @@ mod tests {
     fn a_tail_is_bad_even_where_the_mean_is_good() {
         let mut ladder = Ladder::new(6, 4);
         for burst in 0..200 {
-            ladder.burst(at(burst * 10), if burst % 15 == 0 { 1_400 } else { 1_000 });
+            ladder.burst(at(burst * 10), if burst % 15 == 0 { 1_400 } else { 1_000 }, false, Some(Bursts::default()));
         }
         assert!(ladder.rung() < 4, "{ladder:?}");
     }

@@ -287,19 +287,21 @@ mod tests {
     fn held_beside(ratio: u64, seconds: u64) -> u64 {
         let mut tenants = vec![tenant(0, Class::Latency, false, true), tenant(1, Class::BestEffort, false, true)];
         let mut rule = Rule::new(Manner::Weft);
-        let (mut looks, mut held) = (0, 0);
+        let (mut looks, mut held, mut waits) = (0, 0, false);
         for step in 0..seconds * 200 {
             tenants[0].bursts += 1;
             for tenant in &mut tenants {
                 tenant.wanted += Span::from_millis(5);
             }
             tenants[0].burst_alone = Span::from_millis(5);
-            tenants[0].burst = Span::from_millis(5).scale(ratio, 1_000);
+            // What it waits for is best-effort work.
+            tenants[0].burst = Span::from_millis(5).scale(if waits { 1_000 } else { ratio }, 1_000);
             let view = GpuView { tenants: tenants.clone(), memory_total: 0 };
             rule.look(Time::ZERO + Span::from_millis(5 * step), &view);
+            waits = rule.hold(&tenants[1], &view).gate == Gate::Held;
             if step > seconds * 100 {
                 looks += 1;
-                held += u64::from(rule.hold(&tenants[1], &view).gate == Gate::Held);
+                held += u64::from(waits);
             }
         }
         held * 1_000 / looks

@@ -3,6 +3,7 @@
 //! Between two events nothing changes, so a GPU is brought up to date when something on it does: what was done is added
 //! up, the policy divides the GPU anew, and each batch has a new end.
 
+use super::interference::Slowdown;
 use super::latency::Latency;
 use super::policies::{Batch, Claim, Grant, Policy, Shape};
 use super::scenario::{Job, Scenario};
@@ -10,6 +11,9 @@ use policy::autoscale::State;
 use policy::surface::Share;
 use policy::{GpuId, InstanceId, Span, Time};
 use std::collections::BTreeMap;
+
+/// What a batch leaves of what is known of how slow others were.
+const SLOWER_KEPT: f64 = 0.7;
 
 /// A worker and what it runs.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(super) struct Worker {
     pub(super) busy: f64,
     /// The part of the time in which it was busy, over the last looks.
     pub(super) busy_mean: f64,
+    /// How many times as long as alone its last batches took.
+    pub(super) slower: f64,
 }
 
 /// A batch that runs.
@@ -40,6 +46,8 @@ pub(super) struct Running {
     speed: f64,
     /// The part of the GPU that it computes on.
     useful: f64,
+    /// How many times as long as alone it takes at present.
+    slower: f64,
     /// Which of its ends is the last that was told.
     pub(super) version: u64,
 }
@@ -77,7 +85,7 @@ pub(super) struct Cluster {
     jobs: Vec<Training>,
     /// GPU seconds in which something was computed.
     pub(super) useful: f64,
-    interference: f64,
+    slowdown: Slowdown,
     versions: u64,
     claims: Vec<Claim>,
     grants: Vec<Grant>,
@@ -92,7 +100,7 @@ impl Cluster {
             gpus: (0..scenario.gpus).map(|_| Gpu::default()).collect(),
             jobs: scenario.jobs.iter().map(training).collect(),
             useful: 0.0,
-            interference: scenario.interference,
+            slowdown: Slowdown::new(scenario.interference),
             versions: 0,
             claims: Vec::new(),
             grants: Vec::new(),
@@ -148,13 +156,14 @@ impl Cluster {
     pub(super) fn begin(&mut self, id: InstanceId, arrivals: Vec<Time>, batch: Batch) {
         let worker = self.workers.get_mut(&id).expect("a worker that runs is there");
         assert!(worker.running.is_none() && worker.state != State::Starting, "a worker runs one batch at a time");
-        worker.running = Some(Running { arrivals, batch, done: 0.0, speed: 0.0, useful: 0.0, version: 0 });
+        worker.running = Some(Running { arrivals, batch, done: 0.0, speed: 0.0, useful: 0.0, slower: 1.0, version: 0 });
     }
 
     /// Takes off a batch that is done.
     pub(super) fn end(&mut self, id: InstanceId) -> Running {
         let worker = self.workers.get_mut(&id).expect("a worker that runs is there");
         let running = worker.running.take().expect("a batch that ends has run");
+        worker.slower = worker.slower * SLOWER_KEPT + running.slower * (1.0 - SLOWER_KEPT);
         assert!(running.done > 0.999, "a batch ended when {} of it was done", running.done);
         running
     }
@@ -237,13 +246,14 @@ impl Cluster {
         let all: f64 = alone.iter().map(|(_, useful)| useful).sum::<f64>()
             + grants[active.len()..].iter().zip(&parts).map(trained).sum::<f64>();
         for (id, (seconds, useful)) in active.into_iter().zip(alone) {
-            let slower = 1.0 + self.interference * (all - useful).clamp(0.0, 1.0);
+            let slower = self.slowdown.of(useful, all - useful);
             self.versions += 1;
             let version = self.versions;
             let worker = self.workers.get_mut(&id).expect("a worker on a GPU is there");
             let running = worker.running.as_mut().expect("it runs");
             running.speed = 1.0 / (seconds * slower);
             running.useful = useful / slower;
+            running.slower = slower;
             running.version = version;
             let left = (1.0 - running.done).max(0.0) / running.speed;
             // Rounded up, so that at its end it is done.

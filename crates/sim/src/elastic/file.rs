@@ -1,6 +1,7 @@
 //! The scenario file of an elastic cluster: TOML in, a [`Scenario`] out. Whatever can be wrong with it is found here, so
 //! that a run cannot fail: one message, with the file, the line and what is allowed.
 
+use super::interference::Interference;
 use super::scenario::{Function, Job, Scenario};
 use crate::scenario::source::{ReadFile, Source};
 use crate::scenario::syntax::{Length, Percent, Table, typed};
@@ -29,7 +30,7 @@ struct File {
     seed: Option<Spanned<i64>>,
     warmup: Option<Spanned<Length>>,
     duration: Option<Spanned<Length>>,
-    interference: Option<Spanned<Percent>>,
+    interference: Option<Spanned<String>>,
     cluster: Option<Table<Cluster>>,
     function: Option<Vec<Table<FunctionKeys>>>,
     training: Option<Vec<Table<JobKeys>>>,
@@ -92,10 +93,7 @@ pub fn parse(path: &str, text: &str, read: ReadFile) -> Result<Scenario, Scenari
         Some(length) => Ok(source.within(key, length, least..=LONGEST)?.0),
         None => Ok(default),
     };
-    let interference = match &file.interference {
-        Some(percent) => f64::from(source.within("interference", percent, Percent(0)..=Percent(1_000))?.0) / 1e3,
-        None => 0.05,
-    };
+    let interference = interference(&source, file.interference.as_ref())?;
     let mut scenario = Scenario {
         seed: whole(&source, "seed", &file.seed, 0..=i64::MAX, 1)? as u64,
         warmup: length("warmup", &file.warmup, NONE, Span::from_secs(30))?,
@@ -127,6 +125,19 @@ pub fn parse(path: &str, text: &str, read: ReadFile) -> Result<Scenario, Scenari
         scenario.jobs.push(job(&source, keys, gpus, memory_gb)?);
     }
     Ok(scenario)
+}
+
+fn interference(source: &Source, typed: Option<&Spanned<String>>) -> Result<Interference, ScenarioError> {
+    let Some(typed) = typed else { return Ok(Interference::Predicted) };
+    match (typed.get_ref().as_str(), Percent::read(typed.get_ref())) {
+        ("predicted", _) => Ok(Interference::Predicted),
+        (_, Some(Percent(permille @ 0..=1_000))) => Ok(Interference::Flat(f64::from(permille) / 1e3)),
+        (text, _) => {
+            let problem =
+                format!("interference = \"{text}\" is unknown: expected \"predicted\", or \"0%\" to \"100%\"");
+            Err(source.error(typed.span(), problem))
+        }
+    }
 }
 
 fn whole(

@@ -67,6 +67,8 @@ pub(super) struct Batch {
     pub(super) size: usize,
     /// Seconds until the first of it must be answered.
     pub(super) left: f64,
+    /// How many times as long as alone its worker's last batches took.
+    pub(super) slower: f64,
     /// Requests that wait beside it.
     pub(super) behind: usize,
     /// The share that its worker was stretched to.

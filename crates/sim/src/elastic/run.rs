@@ -227,7 +227,8 @@ impl Run<'_> {
         };
         let share = Share::from_permille(shape.request).expect("shapes have a share");
         let (state, gpu) = (State::Starting, places[0]);
-        let worker = Worker { function, size, shape, gpu, state, share, running: None, busy: 0.0, busy_mean: 0.0 };
+        let worker =
+            Worker { function, size, shape, gpu, state, share, running: None, busy: 0.0, busy_mean: 0.0, slower: 1.0 };
         self.cluster.add_worker(id, worker);
         Some(id)
     }
@@ -316,18 +317,19 @@ impl Run<'_> {
     fn serve(&mut self, id: InstanceId) {
         let worker = &self.cluster.workers[&id];
         let (function, gpu, shape, stretched) = (worker.function, worker.gpu, worker.shape, worker.share.permille());
+        let slower = worker.slower;
         self.drop_late(function, shape.limit);
         let Some(first) = self.queues[function].front().copied() else { return };
         let spec = &self.scenario.functions[function];
         let left = (first + spec.objective - self.now).seconds();
         let waiting = self.queues[function].len();
         let within = left.min(spec.execution().seconds());
-        let size = self.latencies[function].fits(waiting, f64::from(shape.limit), within).max(1);
+        let size = self.latencies[function].fits(waiting, f64::from(shape.limit), within / slower).max(1);
         let arrivals: Vec<Time> = self.queues[function].drain(..size).collect();
         self.tallies[function].batches += 1;
         self.tallies[function].batched += size as u64;
         self.cluster.settle(gpu, self.now);
-        self.cluster.begin(id, arrivals, Batch { size, left, behind: waiting - size, stretched });
+        self.cluster.begin(id, arrivals, Batch { size, left, slower, behind: waiting - size, stretched });
         self.divide(gpu);
     }
 

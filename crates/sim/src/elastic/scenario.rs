@@ -1,5 +1,6 @@
 //! What is simulated: a cluster, functions with their load, and training. Plain data, checked when it was read.
 
+use super::interference::Interference;
 use crate::workload::Spacing;
 use policy::Span;
 use policy::autoscale::Replicas;
@@ -20,8 +21,8 @@ pub struct Scenario {
     pub node_gpus: usize,
     /// Memory of a GPU, in bytes.
     pub memory: u64,
-    /// How much slower a batch is while neighbours compute on all the rest of its GPU, as a part.
-    pub interference: f64,
+    /// What neighbours on a GPU cost.
+    pub interference: Interference,
     /// What is called.
     pub functions: Vec<Function>,
     /// What trains.

@@ -242,6 +242,14 @@ impl fmt::Display for Percent {
     }
 }
 
+impl Percent {
+    pub(crate) fn read(text: &str) -> Option<Percent> {
+        let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+        let number = number.filter(|number| (0.0..=1e6).contains(number));
+        number.map(|number| Percent((number * 10.0).round() as u32))
+    }
+}
+
 impl<'de> Deserialize<'de> for Percent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Percent, D::Error> {
         struct Text;
@@ -251,10 +259,8 @@ impl<'de> Deserialize<'de> for Percent {
                 f.write_str("a percentage in quotes, like \"30%\"")
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Percent, E> {
-                let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-                let number = number.filter(|number| (0.0..=1e6).contains(number));
                 let problem = || E::custom(format!("\"{text}\" is no percentage: expected one like \"30%\""));
-                number.map(|number| Percent((number * 10.0).round() as u32)).ok_or_else(problem)
+                Percent::read(text).ok_or_else(problem)
             }
         }
         deserializer.deserialize_str(Text)

@@ -90,22 +90,54 @@ pub fn company(models: &[Slices], half: Half, with_repeats: bool) -> Vec<Accurac
         predictor.learn(model, &slices.alone);
         let rows: Vec<Row> = slices.rows.iter().copied().filter(|row| with_repeats || !row.repeats).collect();
         let held = held(&rows, half);
-        let mut order: Vec<usize> = (0..rows.len()).filter(|row| !held[*row]).collect();
         let seed = if let Half::Drawn(seed) = half { seed } else { 0 };
-        order.sort_by_key(|row| scrambled(!seed, *row as u64));
-        for row in order {
-            let (tenant, share, neighbours) = rows[row].asked(model);
-            // What cannot be placed among the rows with one process cannot be learned from.
-            let _ = predictor.observe(tenant, share, &neighbours, rows[row].latency);
-        }
+        observe(&mut predictor, model, &rows, |row| !held[row], seed);
         let mut accuracy = Accuracy::default();
         for (row, _) in rows.iter().zip(&held).filter(|(_, held)| **held) {
-            let (tenant, share, neighbours) = row.asked(model);
-            accuracy.note(&predictor, (tenant, share, &neighbours), row.latency);
+            accuracy.note_row(&predictor, model, row);
         }
         accuracies.push(accuracy);
     }
     accuracies
+}
+
+/// Predicts all rows with several processes of each model from its rows with one alone: what company costs who was never
+/// seen in any. How far off it may be is learned from the company of the other models. An accuracy for each model.
+pub fn strangers(models: &[Slices]) -> Vec<Accuracy> {
+    let id = |index: usize| ModelId(index as u32);
+    let rows: Vec<Vec<Row>> =
+        models.iter().map(|slices| slices.rows.iter().copied().filter(|row| !row.repeats).collect()).collect();
+    let one = |stranger: usize| {
+        let mut predictor = Predictor::default();
+        for (index, slices) in models.iter().enumerate() {
+            predictor.learn(id(index), &slices.alone);
+            if index != stranger {
+                observe(&mut predictor, id(index), &rows[index], |_| true, 0);
+            }
+        }
+        let mut accuracy = Accuracy::default();
+        rows[stranger].iter().for_each(|row| accuracy.note_row(&predictor, id(stranger), row));
+        accuracy
+    };
+    (0..models.len()).map(one).collect()
+}
+
+/// Learns from those rows that may be seen, one after the other in an order that looks random.
+fn observe(predictor: &mut Predictor, model: ModelId, rows: &[Row], seen: impl Fn(usize) -> bool, seed: u64) {
+    let mut order: Vec<usize> = (0..rows.len()).filter(|row| seen(*row)).collect();
+    order.sort_by_key(|row| scrambled(!seed, *row as u64));
+    for row in order {
+        let (tenant, share, neighbours) = rows[row].asked(model);
+        // What cannot be placed among the rows with one process cannot be learned from.
+        let _ = predictor.observe(tenant, share, &neighbours, rows[row].latency);
+    }
+}
+
+impl Accuracy {
+    fn note_row(&mut self, predictor: &Predictor, model: ModelId, row: &Row) {
+        let (tenant, share, neighbours) = row.asked(model);
+        self.note(predictor, (tenant, share, &neighbours), row.latency);
+    }
 }
 
 impl Row {

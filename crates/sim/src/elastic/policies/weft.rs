@@ -73,7 +73,7 @@ impl Policy for Weft {
 
     fn wanted(&self, shape: &Shape, latency: &Latency, batch: Batch) -> f64 {
         let least = batch.stretched.clamp(shape.request, shape.limit);
-        latency.share_for(batch.size, least, shape.limit, batch.left * MARGIN)
+        latency.share_for(batch.size, least, shape.limit, batch.left / batch.slower * MARGIN)
     }
 
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
