@@ -217,13 +217,14 @@ impl Cluster {
                 let Shape { request, limit, quota, .. } = worker.shape;
                 let batch = Batch { stretched: worker.share.permille(), ..running.batch };
                 let wanted = policy.wanted(&worker.shape, &latencies[worker.function], batch);
-                claims.push(Claim { training: false, request, limit, quota, wanted });
+                let late = policy.late(&worker.shape, &latencies[worker.function], batch);
+                claims.push(Claim { training: false, request, limit, quota, wanted, late });
                 active.push(id);
             }
         }
         for (job, _) in &parts {
             let (request, limit) = policy.training(&self.jobs[*job].spec);
-            claims.push(Claim { training: true, request, limit, quota: 1_000, wanted: f64::from(limit) });
+            claims.push(Claim { training: true, request, limit, quota: 1_000, wanted: f64::from(limit), late: false });
         }
         policy.divide(&claims, &mut grants);
         check(&grants);

@@ -44,6 +44,8 @@ pub(super) struct Claim {
     pub(super) quota: u32,
     /// The share that a worker's batch wants, as [`Policy::wanted`] says.
     pub(super) wanted: f64,
+    /// Whether its batch is in danger of being late, as [`Policy::late`] says.
+    pub(super) late: bool,
 }
 
 /// What somebody gets of a GPU.
@@ -99,6 +101,11 @@ pub(super) trait Policy {
     /// The share that a worker wants for a batch.
     fn wanted(&self, shape: &Shape, _latency: &Latency, _batch: Batch) -> f64 {
         f64::from(shape.limit)
+    }
+
+    /// Whether a worker's batch would be late on all of its limit. For who does not ask, none is.
+    fn late(&self, _shape: &Shape, _latency: &Latency, _batch: Batch) -> bool {
+        false
     }
 
     /// Who gets how much of a GPU now, in the order of the claims.

@@ -1,7 +1,9 @@
 //! Weft's own: the code that runs live, `policy::autoscale`, for each function.
 //!
 //! Shares as `policy::sharing` gives them: a worker has what it was stretched to, or more, up to its limit, where its
-//! batch would be late otherwise; training is best-effort and has all that is left, so its limit reserves nothing.
+//! batch would be late otherwise; training is best-effort and has all that is left, so its limit reserves nothing. Where
+//! a batch would be late even so, as slow as its worker was of late, training stands aside until it is done.
+//! What a worker can do is planned with what neighbours are expected to cost, as `policy::predict` says.
 //! Training stays off GPUs with other training: two jobs take the same share from each other at all times, while workers
 //! leave theirs most of the time.
 
@@ -9,11 +11,14 @@ use super::{Batch, Claim, Grant, Policy, Shape, stretched};
 use crate::elastic::latency::Latency;
 use crate::elastic::scenario::{Function, Job};
 use policy::autoscale::{Action, Admission, Autoscaler, LOOK, Service, Size, View, sizes};
+use policy::predict::slowdown;
 use policy::surface::Share;
 use policy::{Span, Time};
 
 /// The part of the time left that a batch is planned to take.
 const MARGIN: f64 = 0.9;
+/// The part of what a worker leaves of a GPU that others are thought to compute on, where it is planned what it can do.
+const NEIGHBOURS: f64 = 0.7;
 
 /// A scaler for each function; none for one that no size is fast enough for.
 #[derive(Debug)]
@@ -34,7 +39,11 @@ impl Weft {
 
 /// Sizes of the profile, with what batches of this function's largest size do.
 fn known(function: &Function, latency: &Latency) -> Vec<Size> {
-    let does = |share: Share| latency.throughput(share.permille(), function.execution());
+    let does = |share: Share| {
+        let part = f64::from(share.permille()) / 1e3;
+        let slower = slowdown(part, (1.0 - part) * NEIGHBOURS);
+        latency.throughput(share.permille(), Span::from_secs_f64(function.execution().seconds() / slower)) / slower
+    };
     let sizes = sizes(&function.surface, function.execution()).into_iter();
     let sizes = sizes.map(|size| {
         let throughput = does(size.request);
@@ -76,8 +85,16 @@ impl Policy for Weft {
         latency.share_for(batch.size, least, shape.limit, batch.left / batch.slower * MARGIN)
     }
 
+    fn late(&self, shape: &Shape, latency: &Latency, batch: Batch) -> bool {
+        latency.seconds(batch.size, f64::from(shape.limit)) * batch.slower > batch.left * MARGIN
+    }
+
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
         stretched(claims, grants, |_| 1_000);
+        if claims.iter().any(|claim| claim.late) {
+            let training = claims.iter().zip(grants).filter(|(claim, _)| claim.training);
+            training.for_each(|(_, grant)| grant.share = 0.0);
+        }
     }
 
     fn look(&mut self, now: Time, function: usize, view: &View) -> Vec<Action> {
