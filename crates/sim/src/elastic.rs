@@ -13,7 +13,8 @@
 //!   the parts of the GPU that it and they compute on; or by a percentage of theirs, where the scenario says so.
 //! - Where a policy holds nobody (MPS), all that run get parts of the GPU in proportion to what they reach for.
 //! - Every policy has the same queue and the same rule for batches: a free worker takes what waits, as many as still end
-//!   in time; what can no longer be in time is dropped and counted.
+//!   in time if they are as slow as its last ones were beside its neighbours; what can no longer be in time is dropped and
+//!   counted.
 //! - A start takes the function's `cold_start`, always. Workers of one model share no weights.
 //!
 //! Checked in every run, in books of its own (`check`): no request lost or answered twice, no GPU given out more than

@@ -2,7 +2,7 @@
 
 use policy::Span;
 use proptest::prelude::*;
-use sim::elastic::{NAMES, Report, Scenario, parse, run};
+use sim::elastic::{Interference, NAMES, Report, Scenario, parse, run};
 
 /// Latency is `(8 + 4 b) / (0.1 + share)` milliseconds or so, by batch and share.
 fn grid() -> String {
@@ -91,6 +91,19 @@ fn what_is_wrong_is_said_with_its_line() {
     );
     let missing = parse("s.toml", "seed = 1", &read).unwrap_err().to_string();
     assert_eq!(missing, "s.toml: missing [cluster]: expected gpus = 8");
+    for wrong in ["lots", "101%", "5"] {
+        let text = format!("interference = \"{wrong}\"\n{HEAD}{FUNCTION}rate = 1");
+        let expected =
+            format!("s.toml:1: interference = \"{wrong}\" is unknown: expected \"predicted\", or \"0%\" to \"100%\"");
+        assert_eq!(parse("s.toml", &text, &read).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn neighbours_cost_what_is_predicted_unless_something_else_is_said() {
+    let of = |line: &str| parse("s.toml", &format!("{line}{HEAD}{FUNCTION}rate = 1"), &read).unwrap().interference;
+    assert_eq!((of(""), of("interference = \"predicted\"\n")), (Interference::Predicted, Interference::Predicted));
+    assert_eq!(of("interference = \"7.5%\"\n"), Interference::Flat(0.075));
 }
 
 #[test]

@@ -110,8 +110,8 @@ impl Results {
              for batches, and begins with one worker for each function. `exclusive`, `timeshare`, `limit`, `request` and \
              `mps` scale by Knative\'s rule with its defaults. What is simulated, and how simply, is said in \
              `crates/sim/src/elastic.rs`; each policy\'s rules are in its file beside it. **Weft\'s constants were chosen with \
-             these four traces in view, from some forty variants on seeds 101 to 103; seed 1 was looked at once on the \
-             way.** The others have the constants of their papers or defaults and were not tuned. Under `weft` training \
+             these four traces in view, from some fifty variants on seeds 101 to 103; seeds 1 to 5 were looked at twice on \
+             the way.** The others have the constants of their papers or defaults and were not tuned. Under `weft` training \
              jobs stay off each other\'s GPUs, which the others do not ask for; much of its gain in training comes from \
              that.\n\nViolations are requests late, dropped or refused. GPU \
              seconds are of GPUs with anything on them. Idle is the part of those in which nobody computed, batches counted \

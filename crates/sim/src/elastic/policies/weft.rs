@@ -16,9 +16,9 @@ use policy::surface::Share;
 use policy::{Span, Time};
 
 /// The part of the time left that a batch is planned to take.
-const MARGIN: f64 = 0.9;
+const MARGIN: f64 = 0.8;
 /// The part of what a worker leaves of a GPU that others are thought to compute on, where it is planned what it can do.
-const NEIGHBOURS: f64 = 0.7;
+const NEIGHBOURS: f64 = 0.5;
 
 /// A scaler for each function; none for one that no size is fast enough for.
 #[derive(Debug)]
