@@ -36,6 +36,8 @@ pub(super) struct Account {
     burst_alone_ns: u64,
     /// Whether nobody else had work since a burst last ended, and in the look in which it did.
     burst_alone: bool,
+    /// Nobody else had anything done during the bursts that ended last.
+    undisturbed: bool,
     /// How long bursts wait for the GPU alone, after their last launch, in thousandths of their GPU time; `None` while
     /// that is not known.
     alone_wait_permille: Option<u64>,
@@ -99,6 +101,7 @@ impl Account {
             burst_ns: 0,
             burst_alone_ns: 0,
             burst_alone: true,
+            undisturbed: false,
             alone_wait_permille: None,
             marks: VecDeque::with_capacity(MARKS),
             processes: 0,
@@ -210,6 +213,7 @@ impl Account {
         self.burst_alone &= alone;
         if self.look.bursts > 0 {
             self.end_bursts();
+            self.undisturbed = self.burst_alone;
             self.burst_alone = alone;
         }
         if self.marks.back().is_none_or(|mark| to_ns - mark.at_ns.min(to_ns) >= MARK_EVERY_NS) {
@@ -260,6 +264,7 @@ impl Account {
             burst: Span::from_nanos(self.burst_ns),
             burst_alone: Span::from_nanos(self.burst_alone_ns),
             bursts: self.bursts,
+            undisturbed: self.undisturbed,
             objective: tenant.share.slo,
             space: tenant.share.way == Way::Space,
             slices: self.look.slices && tenant.share.way != Way::Space,

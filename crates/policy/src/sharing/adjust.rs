@@ -57,13 +57,11 @@ const GOOD: u64 = 1_030;
 /// A burst that takes more is in the tail; more than this part of them is bad, half of it is good, in thousandths.
 const TAIL: u64 = 1_200;
 const TAIL_BAD: u64 = 40;
-/// How long best-effort work is held to see how bursts are without it: so many bursts, or so long, and the first of it
-/// tells nothing, because what was launched before still runs. For how long that is believed, and what it says at most,
-/// in thousandths.
+/// How long best-effort work is held to see how bursts are without it: so many bursts that nobody disturbs, or so long.
+/// For how long that is believed, and what it says at most, in thousandths.
 const DOUBT_BURSTS: u64 = 12;
 const DOUBT_BURSTS_LEAST: u64 = 4;
 const DOUBT_MOST: Span = Span::from_millis(250);
-const DOUBT_SETTLE: Span = Span::from_millis(10);
 const WITHOUT_FOR: Span = Span::from_secs(5);
 const WITHOUT_MOST: u64 = 2_000;
 /// Differences of so many standard errors are none of chance.
@@ -325,7 +323,7 @@ impl Adjustment {
         }
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
         let is_first = self.watched.is_empty();
-        let mut worst = None;
+        let (mut worst, mut undisturbed) = (None, true);
         for tenant in latency {
             let watched = self.watched.entry(tenant.id).or_insert_with(|| {
                 self.again = self.again.min(if is_first { MEASURE_AGAIN } else { MEASURE_NEWCOMER });
@@ -345,6 +343,7 @@ impl Adjustment {
             if tenant.bursts == watched.bursts {
                 continue;
             }
+            undisturbed &= tenant.undisturbed;
             let bursts = tenant.bursts.saturating_sub(watched.bursts);
             (watched.bursts, watched.burst) = (tenant.bursts, tenant.burst);
             match ratio(tenant) {
@@ -364,7 +363,7 @@ impl Adjustment {
             return Need::None;
         }
         if self.doubt.is_some() {
-            self.doubted(now, worst.map(|(ratio, _)| ratio));
+            self.doubted(now, worst.filter(|_| undisturbed).map(|(ratio, _)| ratio));
         } else if let Some((ratio, promised)) = worst.filter(|_| self.measuring.is_none() && now < self.blamed + BLAME)
         {
             let known = self.without.filter(|(at, _)| now < *at + WITHOUT_FOR).map(|(_, bursts)| bursts);
@@ -376,12 +375,11 @@ impl Adjustment {
         if self.measure(now) || self.doubt.is_some() { Need::All } else { Need::Some }
     }
 
-    /// Goes on to see how bursts are without best-effort work, and knows in the end.
-    fn doubted(&mut self, now: Time, worst: Option<u64>) {
+    /// Goes on to see how bursts are without best-effort work, and knows in the end. What was launched before it was held
+    /// may run for long: only bursts that nobody disturbed count.
+    fn doubted(&mut self, now: Time, undisturbed: Option<u64>) {
         let Some(doubt) = &mut self.doubt else { return };
-        if let Some(ratio) = worst.filter(|_| doubt.since + DOUBT_SETTLE <= now) {
-            doubt.bursts.add(ratio);
-        }
+        undisturbed.into_iter().for_each(|ratio| doubt.bursts.add(ratio));
         if doubt.bursts.count >= DOUBT_BURSTS || doubt.since + DOUBT_MOST <= now {
             // Too few to excuse anybody.
             let seen = Some(doubt.bursts).filter(|bursts| bursts.count >= DOUBT_BURSTS_LEAST);
@@ -456,7 +454,8 @@ mod tests {
         adjustment.look(at(millis), std::iter::once(tenant), Span::from_millis(millis + 1))
     }
 
-    /// Bursts of 5 ms alone that take `ratio` of that on each rung, unless best-effort work is held; gives the rungs it was on, one for each 100 ms.
+    /// Bursts of 5 ms alone that take `ratio` of that on each rung, unless best-effort work is held; gives the rungs it
+    /// was on, one for each 100 ms.
     fn play(ratio: impl Fn(usize) -> u64, seconds: u64) -> Vec<usize> {
         let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
@@ -464,7 +463,8 @@ mod tests {
         for step in 0..seconds * 100 {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);
-            let ratio = if need == Need::All { 1_000 } else { ratio(adjustment.space.rung()) };
+            tenant.undisturbed = need == Need::All;
+            let ratio = if tenant.undisturbed { 1_000 } else { ratio(adjustment.space.rung()) };
             tenant.burst = tenant.burst_alone.scale(ratio, 1_000);
             need = look(&mut adjustment, step * 10, &tenant);
             if step % 10 == 0 {
@@ -513,12 +513,13 @@ mod tests {
     #[test]
     fn what_is_as_bad_without_it_is_not_its_doing() {
         // Bursts that take half as long again alone, and these parts of that beside best-effort work.
-        let rung = |beside: u64, objective: Option<Span>| {
+        let rung = |beside: u64, objective: Option<Span>, drains: bool| {
             let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
             let mut tenant =
                 TenantView { burst_alone: Span::from_millis(5), objective, ..TenantView::new(TenantId(0)) };
             let (mut need, mut held) = (Need::None, 0);
             for step in 0..3_000 {
+                tenant.undisturbed = need == Need::All && drains;
                 let beside = if need == Need::All || adjustment.space.rung() == 0 { 1_000 } else { beside };
                 tenant.bursts += 1;
                 tenant.wanted += Span::from_millis(5);
@@ -528,11 +529,12 @@ mod tests {
             }
             (adjustment.space.rung(), held * 100 / 3_000)
         };
-        let (same, held) = rung(1_000, None);
+        let (same, held) = rung(1_000, None, true);
         assert_eq!(same, 4);
         assert!(held < 5, "held in {held}% of the looks to find that out");
-        assert!(rung(1_300, None).0 < 2, "it is worse with it");
-        assert_eq!(rung(1_000, Some(Span::from_millis(8))).0, 0, "an objective is a promise");
+        assert!(rung(1_300, None, true).0 < 2, "it is worse with it");
+        assert!(rung(1_000, None, false).0 < 2, "what was launched before runs on, so nothing is known");
+        assert_eq!(rung(1_000, Some(Span::from_millis(8)), true).0, 0, "an objective is a promise");
     }
 
     #[test]

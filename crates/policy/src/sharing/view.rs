@@ -39,6 +39,8 @@ pub struct TenantView {
     pub burst_alone: Span,
     /// Bursts that it has finished.
     pub bursts: u64,
+    /// Nobody else had anything on the GPU during its last burst.
+    pub undisturbed: bool,
     /// How long a burst may take, where it was said.
     pub objective: Option<Span>,
     /// It shares in space: its kernels run beside those of others that do.
@@ -70,6 +72,7 @@ impl TenantView {
             burst: Span::ZERO,
             burst_alone: Span::ZERO,
             bursts: 0,
+            undisturbed: false,
             objective: None,
             space: false,
             slices: false,

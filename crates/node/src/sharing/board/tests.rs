@@ -235,9 +235,11 @@ fn a_slower_host_is_no_neighbour_and_a_neighbour_is() {
     assert_eq!(burst(&mut bench, 4 * MS, MS / 2, 0).1, 0, "it may have begun in the look before");
     for _ in 0..3 {
         assert_eq!(burst(&mut bench, 4 * MS, MS / 2, 0), (4 * MS + MS / 2, 4 * MS + MS / 2));
+        assert!(bench.board.view.tenants[0].undisturbed);
     }
     let (took, alone) = burst(&mut bench, 6 * MS, MS / 2, u64::MAX);
     assert_eq!((took, alone), (6 * MS + MS / 2, 6 * MS + MS / 2), "its host was slower");
+    assert!(!bench.board.view.tenants[0].undisturbed, "and its neighbour computed");
     let (took, alone) = burst(&mut bench, 4 * MS, 2 * MS, u64::MAX);
     assert_eq!((took, alone), (6 * MS, 4 * MS + MS / 2), "it waited longer for the GPU");
 }
