@@ -137,7 +137,18 @@ fn pairs_are_measured_and_written_down() {
                 // What Weft holds back may be all of it.
                 let least = if matches!(name, "default" | "mps") { 0.02 } else { 0.0 };
                 assert!((least..5.0).contains(&best_effort), "{name} {load} {own:#}");
-                assert!(p99 > 0.0, "{name} {load} {own:#}");
+                // However long requests took: it is this run's over what the two alone came to.
+                let of = |setting: &str| -> Vec<f64> {
+                    let runs = found["runs"].as_array().unwrap().iter();
+                    let own = runs.filter(|run| (&run["pair"], &run["load"]) == (&pair["pair"], &Value::from(load)));
+                    let own = own.filter(|run| run["setting"] == setting);
+                    own.map(|run| number(&run["latency"]["latencies"]["p99_us"])).collect()
+                };
+                let ([p99_us], [one, two]) = (&of(name)[..], &of("alone")[..]) else {
+                    panic!("{name} {load} {pair:#}")
+                };
+                let expected = p99_us / ((one + two) / 2.0);
+                assert!(expected > 0.0 && (p99 / expected - 1.0).abs() < 1e-6, "{name} {load} {expected} {own:#}");
                 let goodput = number(&own[load]["goodput"]["median"]);
                 assert!((0.0..=5.0).contains(&goodput), "{name} {load} {own:#}");
             }

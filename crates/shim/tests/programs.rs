@@ -199,9 +199,10 @@ fn a_latency_tenant_and_a_standard_one_are_charged_what_they_use() {
 fn requests_as_frameworks_make_them_are_seen_as_they_are() {
     for (class, joined) in [(0, "1"), (0, "0"), (2, "1")] {
         // Nobody measures a latency tenant's kernels, so one that is kept from its core for most of a run is charged
-        // for that: of a few runs, one is left alone enough.
+        // for that: of a few runs, one is left alone enough. Others are measured, and right the first time.
+        let tries = if class == 0 { 4 } else { 1 };
         let mut charged = Vec::new();
-        let fits = (0..4).any(|_| {
+        let fits = (0..tries).any(|_| {
             let page = &check_as(class, "inference", &["--count", "600", "--joined", joined])[0];
             assert_eq!(page.graph_launches, 600);
             // Without a word that the warm-up is over, it is taken to be after a while.

@@ -100,7 +100,8 @@ impl Results {
             out,
             "FaST-GShare\'s case: four ResNet, two RNN-T and two BERT functions. Four GPUs in time sharing, two functions on \
              each, against one GPU. The load is raised until some function has more than {:.0}% of its requests late, \
-             dropped or refused; the largest that is held with seeds 1 to {} counts. ResNet is ResNet152 and BERT is \
+             dropped or refused; the largest that is held with seeds 1 to {} counts, found by halving a range. Violations do not \
+             only rise with the load, so some loads below it may not be held. ResNet is ResNet152 and BERT is \
              BERT-base of Dilu\'s grids; **there is no profile of RNN-T, and GPT2-large stands in for it**, a decoder that \
              runs small kernels one after the other as well. Requests run one by one, and then in batches, which help time \
              sharing more: `weft sim elastic bench/elastic/eight.toml --policies weft --gpus 1 --load FACTOR`.\n",
