@@ -262,6 +262,20 @@ fn best_effort_work_is_sliced_beside_a_latency_program_and_top_says_so() {
 }
 
 #[test]
+fn best_effort_work_stands_aside_for_a_latency_program_that_pauses_and_top_says_so() {
+    let machine = Machine::new();
+    let serve = ["--class", "latency", "--name", "serve"];
+    let bursts = ["--seconds", "60", "--us", "50", "--every", "40", "--pause", "8000"];
+    let _serve = machine.start(&serve, "closedloop", &bursts);
+    let train = ["--class", "best-effort", "--name", "train"];
+    let _train = machine.start(&train, "closedloop", &["--seconds", "60", "--us", "3000", "--every", "4"]);
+    machine.wait("work that is taken off", |machine| {
+        let train = machine.tenant("train").filter(|train| train["asides"].as_u64() > Some(0))?;
+        train["note"].as_str().filter(|note| note.contains("stands aside in bursts: serve takes")).map(str::to_owned)
+    });
+}
+
+#[test]
 fn a_driver_that_refuses_slices_leaves_the_gate() {
     let mut machine = Machine::bare();
     machine.refuses = "slices".into();
