@@ -1,7 +1,7 @@
 //! By what rule best-effort tenants are let in: Weft's, or one of the published ones to compare with on the same
 //! machinery.
 
-use super::adjust::{Adjustment, Ladder, Need};
+use super::adjust::{Adjustment, Beside, Ladder, Need};
 use super::depth::Depth;
 use super::tgs::Tgs;
 use super::{Class, Gate, GpuView, TenantView, WHOLE};
@@ -117,8 +117,7 @@ impl Rule {
     /// Looks at everybody.
     pub(super) fn look(&mut self, now: Time, view: &GpuView) {
         let latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
-        let best_effort = view.tenants.iter().filter(|tenant| tenant.class == Class::BestEffort);
-        let beside = best_effort.fold(Span::ZERO, |sum, tenant| sum + tenant.wanted);
+        let beside = self.beside(view);
         self.looked = now;
         self.depth.look(latency.clone());
         if self.manner == Manner::Weft {
@@ -127,6 +126,20 @@ impl Rule {
         if self.manner == Manner::Tgs {
             self.tgs.look(now, latency);
         }
+    }
+
+    /// How much best-effort work there was so far.
+    fn beside(&self, view: &GpuView) -> Beside {
+        let mut beside = Beside::default();
+        for tenant in view.tenants.iter().filter(|tenant| tenant.class == Class::BestEffort) {
+            beside.all += tenant.wanted;
+            if self.is_beside(tenant, view) {
+                beside.in_space += tenant.wanted;
+            } else if tenant.slices {
+                beside.in_time += tenant.wanted;
+            }
+        }
+        beside
     }
 
     /// How a best-effort tenant is to be held.
