@@ -8,6 +8,7 @@ mod daemons;
 mod latencies;
 mod results;
 mod figures;
+mod glances;
 mod columns;
 mod text;
 mod markdown;

@@ -283,6 +283,8 @@ impl Board {
                 confined: account.confined,
                 asides: account.asides,
                 channels: account.channels,
+                held: account.held,
+                takes_permille: self.sharing.takes(TenantId(*number)).map_or(0, |takes| takes.min(1_000_000) as u32),
                 note: self.note(now_ns, *number, account, ledger),
             })
         });

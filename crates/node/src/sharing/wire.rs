@@ -212,6 +212,13 @@ pub struct TenantStatus {
     /// Times that its work was taken off the GPU for somebody's burst.
     #[serde(default)]
     pub asides: u64,
+    /// Whether its launches wait for latency programs, all of them.
+    #[serde(default)]
+    pub held: bool,
+    /// How long the bursts of a latency program take at present, in thousandths of what they may; 0 while that is not
+    /// known.
+    #[serde(default)]
+    pub takes_permille: u32,
     /// What is done about it at the moment, and why.
     #[serde(default)]
     pub note: String,

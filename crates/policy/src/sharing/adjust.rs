@@ -481,6 +481,11 @@ impl Adjustment {
         self.watched.get(&tenant).is_some_and(|watched| watched.is_active(now))
     }
 
+    /// What a latency tenant's bursts take at present of what they may, in thousandths.
+    pub(super) fn takes(&self, tenant: TenantId) -> Option<u64> {
+        self.watched.get(&tenant).map(|watched| watched.ratio).filter(|ratio| *ratio > 0)
+    }
+
     /// The latency tenant that suffers most, and by how much, in thousandths of what it may take.
     pub(super) fn worst(&self) -> Option<(TenantId, u64)> {
         let known = self.watched.iter().filter(|(_, watched)| watched.ratio > 0);

@@ -213,6 +213,11 @@ impl Rule {
         Hold { slice: (longer && alone_with_best_effort).then_some(LATENCY_SLICE), ..Hold::NOT }
     }
 
+    /// What a latency tenant's bursts take at present of what they may, in thousandths.
+    pub(super) fn takes(&self, tenant: TenantId) -> Option<u64> {
+        self.adjustment.takes(tenant)
+    }
+
     /// The latency tenant that suffers most at present, and by how much in thousandths of what it may take.
     pub(super) fn worst(&self) -> Option<(TenantId, u64)> {
         (self.need != Need::None).then(|| self.adjustment.worst()).flatten()

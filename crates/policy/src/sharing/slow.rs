@@ -80,6 +80,11 @@ impl Sharing {
         self.rule = Rule::new(manner);
     }
 
+    /// How long a latency tenant's bursts take at present, in thousandths of what they may; `None` while that is not known.
+    pub fn takes(&self, tenant: TenantId) -> Option<u64> {
+        self.rule.takes(tenant)
+    }
+
     /// The latency tenant that suffers most at present, and how long its bursts take, in thousandths of what they may.
     pub fn worst(&self) -> Option<(TenantId, u64)> {
         self.rule.worst()

@@ -22,6 +22,7 @@ pub(super) fn parts() -> [Part; 2] {
             heading: "One request after the other",
             columns: vec![
                 column("throughput", |own| own.closed.throughput),
+                column("apart", |own| own.closed.throughput_apart),
                 column("p50", |own| own.closed.p50),
                 column("p99", |own| own.closed.p99),
                 column("p99.9", |own| own.closed.p999),
@@ -35,6 +36,7 @@ pub(super) fn parts() -> [Part; 2] {
             columns: vec![
                 column("p50", |own| own.poisson.p50),
                 column("p99", |own| own.poisson.p99),
+                column("p99 apart", |own| own.poisson.p99_apart),
                 column("p99.9", |own| own.poisson.p999),
                 column("best-effort", |own| own.poisson.best_effort),
                 column("goodput", |own| own.poisson.goodput),

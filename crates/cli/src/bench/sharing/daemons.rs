@@ -95,7 +95,7 @@ impl Daemons {
 
     /// What a program under Weft launched so far, and how many nanoseconds of GPU time it was charged.
     pub(super) fn used_by(&self, process: u32) -> Result<(u64, u64), String> {
-        let status = Client::connect(&Place::at(self.socket())).map(|client| client.map(|client| client.status()));
+        let status = Client::connect(&self.place()).map(|client| client.map(|client| client.status()));
         let gpus = match status {
             Ok(Some(Ok(status))) => status.gpus,
             Ok(Some(Err(error))) | Err(error) => return Err(format!("the daemon of Weft did not answer: {error}")),
@@ -132,6 +132,11 @@ impl Daemons {
         let mut command = Command::new(&self.program);
         command.env("WEFT_SOCKET", self.socket());
         command
+    }
+
+    /// Where Weft's own is.
+    pub(super) fn place(&self) -> Place {
+        Place::at(self.socket())
     }
 
     fn socket(&self) -> PathBuf {

@@ -3,7 +3,7 @@
 //! A ratio compares a run with the mean of the runs alone of the same pair, load and round, so that a machine that is
 //! slower an hour later changes nothing. What could not be measured is absent, never zero.
 
-use super::results::{Load, Refusal, Results, Run, Side};
+use super::results::{Given, Load, Refusal, Results, Run, Side};
 use super::settings::ALONE;
 use serde::Serialize;
 
@@ -85,6 +85,11 @@ pub(super) struct LoadFigures {
     pub(super) goodput: Option<Spread>,
     /// The same, in requests a second.
     pub(super) goodput_rps: Option<Spread>,
+    /// Throughput and p99 over those of the same programs in the same setting, while those beside had nothing to do.
+    pub(super) throughput_apart: Option<Spread>,
+    pub(super) p99_apart: Option<Spread>,
+    /// What Weft did about the best-effort programs, where it did.
+    pub(super) given: Option<Given>,
 }
 
 /// What the runs of a round are compared with.
@@ -111,6 +116,8 @@ struct Ratios {
     sum: Option<f64>,
     goodput: Option<f64>,
     goodput_rps: Option<f64>,
+    throughput_apart: Option<f64>,
+    p99_apart: Option<f64>,
 }
 
 /// All figures, pairs and settings in the order of the results.
@@ -139,10 +146,17 @@ fn of_pair(results: &Results, pair: &str) -> PairFigures {
 }
 
 fn of_setting(runs: &[&Run], setting: &str, pair: &str, refusals: &[Refusal]) -> SettingFigures {
-    let own = |load| runs.iter().filter(move |run| run.setting == setting && run.load == load).copied();
+    let of = |load, apart| {
+        runs.iter().filter(move |run| run.setting == setting && run.load == load && run.apart == apart).copied()
+    };
+    let own = |load| of(load, false);
     let figures = |load| {
-        let ratios = own(load).filter_map(|run| Some(ratios(run, &alone(runs, run.round, load)?)));
-        spread(&ratios.collect::<Vec<Ratios>>())
+        let ratios = own(load).filter_map(|run| {
+            let apart = of(load, true).find(|apart| apart.round == run.round).and_then(|apart| apart.latency.as_ref());
+            Some(ratios(run, &alone(runs, run.round, load)?, apart))
+        });
+        let given: Vec<Given> = own(load).filter_map(|run| run.given).collect();
+        LoadFigures { given: Given::mean(&given), ..spread(&ratios.collect::<Vec<Ratios>>()) }
     };
     let idle = own(Load::Idle)
         .filter_map(|run| Some(run.best_effort.as_ref()?.rate_rps / best_effort_alone(runs, run.round)?));
@@ -197,7 +211,7 @@ fn goodput_rps(side: &Side, p99_alone_us: f64) -> f64 {
     side.rate_rps * latencies.histogram.within(p99_alone_us * GOOD_WITHIN) as f64 / side.done as f64
 }
 
-fn ratios(run: &Run, alone: &Alone) -> Ratios {
+fn ratios(run: &Run, alone: &Alone, apart: Option<&Side>) -> Ratios {
     let best_effort = run.best_effort.as_ref().zip(alone.best_effort_rps).map(|(side, alone)| side.rate_rps / alone);
     let Some(side) = &run.latency else { return Ratios { best_effort, ..Ratios::default() } };
     let latencies = side.latencies.as_ref();
@@ -212,6 +226,10 @@ fn ratios(run: &Run, alone: &Alone) -> Ratios {
         sum: best_effort.map(|best_effort| counted_rps / alone.capacity_rps + best_effort),
         goodput: Some(goodput_rps / alone.goodput_rps),
         goodput_rps: Some(goodput_rps),
+        throughput_apart: apart.map(|apart| side.rate_rps / apart.rate_rps),
+        p99_apart: latencies
+            .zip(apart.and_then(|apart| apart.latencies.as_ref()))
+            .map(|(own, apart)| own.p99_us as f64 / apart.p99_us.max(1) as f64),
     }
 }
 
@@ -226,6 +244,9 @@ fn spread(ratios: &[Ratios]) -> LoadFigures {
         sum: of(|ratios| ratios.sum),
         goodput: of(|ratios| ratios.goodput),
         goodput_rps: of(|ratios| ratios.goodput_rps),
+        throughput_apart: of(|ratios| ratios.throughput_apart),
+        p99_apart: of(|ratios| ratios.p99_apart),
+        given: None,
     }
 }
 
@@ -242,7 +263,7 @@ pub(super) mod tests {
 
     fn run(setting: &str, round: usize, load: Load, latency: Option<Side>, best_effort: Option<Side>) -> Run {
         let (pair, setting) = ("one".to_owned(), setting.to_owned());
-        Run { pair, round, setting, load, offered_rps: 0.0, latency, best_effort }
+        Run { pair, round, setting, load, apart: false, offered_rps: 0.0, latency, best_effort, given: None }
     }
 
     /// Two rounds of alone, default and a weft that was refused in the second one; the machine is half as fast then.
@@ -257,11 +278,18 @@ pub(super) mod tests {
                 runs.push(run(ALONE, round, Load::Poisson, side(pace(50.0), us(12_000)), None));
             }
             let late = [vec![11_000 * slow; 90], vec![60_000 * slow; 10]].concat();
+            let apart = |load, rate, latency| Run {
+                apart: true,
+                ..run("default", round, load, side(pace(rate), us(latency)), None)
+            };
+            runs.push(apart(Load::Closed, 100.0, 10_000));
+            runs.push(apart(Load::Poisson, 50.0, 15_000));
             runs.push(run("default", round, Load::Closed, side(pace(70.0), us(14_000)), side(pace(7.0), us(1))));
             runs.push(run("default", round, Load::Poisson, side(pace(50.0), late), side(pace(8.0), us(1))));
             runs.push(run("default", round, Load::Idle, None, side(pace(9.0), us(1))));
         }
-        runs.push(run("weft", 1, Load::Closed, side(99.0, vec![10_100; 100]), side(0.0, vec![])));
+        let given = Some(Given { held: 0.25, space: 0.75, slice_us: 0.0, takes: Some(1.02) });
+        runs.push(Run { given, ..run("weft", 1, Load::Closed, side(99.0, vec![10_100; 100]), side(0.0, vec![])) });
         Results {
             command: "weft bench sharing --rounds 2".into(),
             weft: "0.1.0".into(),
@@ -301,6 +329,8 @@ pub(super) mod tests {
         assert_eq!(default.poisson.p99, exactly(5.0));
         assert_eq!(default.poisson.sum, exactly(0.45 + 0.8));
         assert_eq!(default.idle, exactly(0.9));
+        assert_eq!((default.closed.throughput_apart, default.closed.p99_apart), (exactly(0.7), exactly(1.4)));
+        assert_eq!(default.poisson.p99_apart, exactly(4.0));
         assert_eq!((default.rounds, &default.refused), (2, &None));
         // Nine of ten took less than twice what one of a hundred exceeds alone.
         assert_eq!(default.poisson.goodput, exactly(0.9));

@@ -4,7 +4,7 @@ use super::columns::{cell, parts};
 use super::figures::{GOOD_WITHIN, PairFigures};
 use super::prediction::{predictions, sentence, table};
 use super::results::Results;
-use super::text::alone;
+use super::text::{alone, given};
 use crate::page::text::rate;
 use std::fmt::{Result, Write};
 
@@ -61,7 +61,9 @@ fn write_page(
         out,
         "- `idle`: best-effort programs beside latency programs that have nothing to do. `goodput`: requests that took \
          at most {GOOD_WITHIN} times the 99th percentile alone, over those alone. `sum`: what both sides do, each over \
-         its own capacity alone; of requests at random the good ones count\n"
+         its own capacity alone; of requests at random the good ones count. `apart`: over the same programs in the \
+         same setting a moment before or after, while those beside them had nothing to do, which a machine that drifts \
+         changes little\n"
     )?;
     writeln!(out, "| setting | what it is |\n|---|---|")?;
     for setting in &results.settings {
@@ -114,6 +116,10 @@ fn write_pair(results: &Results, pair: &PairFigures, out: &mut String) -> Result
     if !goodput.is_empty() {
         writeln!(out, "\nGoodput at random, requests/s: {}.", goodput.join(", "))?;
     }
+    let given = given(pair);
+    if !given.is_empty() {
+        writeln!(out, "\n{}", given.join("\n"))?;
+    }
     Ok(())
 }
 
@@ -148,8 +154,10 @@ mod tests {
             "- Command: `weft bench sharing --rounds 2`\n",
             "| `mps` | MPS |\n| `weft` | – |\n",
             "## one\n\n- Latency: `a`\n- Best-effort: `b`\n",
-            "| default | 0.70 [0.70, 0.70] | 1.40 [1.40, 1.40] |",
-            "| mps | refused | | | | | | |\n",
+            "| default | 0.70 [0.70, 0.70] | 0.70 [0.70, 0.70] | 1.40 [1.40, 1.40] |",
+            "| mps | refused | | | | | | | |\n",
+            "\n- `weft`, one after the other: best-effort programs were held for 25% of the time, on 75% of the SMs, for \
+             bursts that took 1.02 of what they may\n",
             "Goodput at random, requests/s: alone 37.5, default 33.8.\n",
             "- one, `mps`: there is no MPS\n- one, `weft` in some rounds: it died\n",
         ] {

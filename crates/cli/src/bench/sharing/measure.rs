@@ -2,9 +2,10 @@
 
 use super::daemons::Daemons;
 use super::figures::BEST_EFFORT_ALONE;
+use super::glances::Glances;
 use super::latencies::Latencies;
 use super::pairs::{Group, Pair};
-use super::results::{Load, Options, Refusal, Results, Run, Side, Solos};
+use super::results::{Given, Load, Options, Refusal, Results, Run, Side, Solos};
 use super::settings::{ALONE, Setting, World, order};
 use crate::workload::interrupt::Interrupt;
 use crate::workload::program::{Answer, Order, Program, now_ns};
@@ -35,7 +36,11 @@ pub(super) struct Plan {
 impl Plan {
     /// Runs of all rounds together.
     fn runs(&self) -> usize {
-        let of = |setting: &Setting| if setting.name == ALONE { 4 } else { 2 + usize::from(setting.idle) };
+        let of = |setting: &Setting| match &setting.best_effort {
+            _ if setting.name == ALONE => 4,
+            None => 2,
+            Some(_) => 4 + usize::from(setting.idle),
+        };
         let of_pair = 1 + self.settings.iter().map(of).sum::<usize>();
         self.options.rounds * self.pairs.len() * of_pair + self.solo_runs()
     }
@@ -50,12 +55,17 @@ impl Plan {
     /// How long the runs take when nothing waits.
     fn length(&self) -> Duration {
         let Options { rounds, closed_seconds, poisson_seconds, lead_seconds, .. } = self.options;
-        let poisson = |setting: &Setting| if setting.name == ALONE { 2 } else { 1 };
+        let poisson = |setting: &Setting| if setting.name == ALONE || setting.best_effort.is_some() { 2 } else { 1 };
         let poisson = rounds * self.pairs.len() * self.settings.iter().map(poisson).sum::<usize>();
         let closed = self.runs() - poisson;
         let seconds =
             self.runs() as f64 * lead_seconds + closed as f64 * closed_seconds + poisson as f64 * poisson_seconds;
         Duration::from_secs_f64(seconds)
+    }
+
+    /// Whether latency programs are measured in a world.
+    fn chosen(&self, world: World) -> bool {
+        self.settings.iter().any(|setting| setting.latency == world)
     }
 
     /// The programs of a pair in a setting.
@@ -82,6 +92,26 @@ fn keys(world: World, class: Class, group: &Group) -> Vec<Key> {
 /// The one program of a side that has one.
 fn single(mut keys: Vec<Key>) -> Option<Key> {
     keys.pop().filter(|_| keys.is_empty())
+}
+
+/// What programs are to do in a run.
+#[derive(Clone, Copy, Debug)]
+struct Task<'a> {
+    keys: &'a [Key],
+    round: usize,
+    seconds: f64,
+    /// Requests a second of each latency program; 0 where one follows the other.
+    rate: f64,
+    /// Whether to see what Weft does about it.
+    watched: bool,
+}
+
+/// What they did.
+#[derive(Debug)]
+struct Done {
+    latency: Option<Side>,
+    best_effort: Option<Side>,
+    given: Option<Given>,
 }
 
 /// A program, or why there is none.
@@ -144,6 +174,9 @@ fn needed(plan: &Plan) -> Vec<Key> {
     for pair in &plan.pairs {
         needed.extend(keys(World::Native, Class::BestEffort, &pair.best_effort));
         needed.extend(plan.settings.iter().flat_map(|setting| plan.keys(pair, setting)));
+        if plan.chosen(World::Weft) {
+            needed.extend(keys(World::WeftTime, Class::Latency, &pair.latency));
+        }
     }
     needed.sort();
     needed.dedup();
@@ -171,13 +204,12 @@ impl Stage<'_> {
 
     /// Lets the daemon see latency programs alone before it chooses how they share, as it would in their second run.
     fn acquaint(&mut self) {
-        let chosen = |world| self.plan.settings.iter().any(|setting| setting.latency == world);
-        if !chosen(World::WeftTime) || !chosen(World::Weft) || self.daemons.set_sharing("weft").is_err() {
+        if !self.plan.chosen(World::Weft) || self.daemons.set_sharing("weft").is_err() {
             return;
         }
         for pair in &self.plan.pairs {
             let keys = keys(World::WeftTime, Class::Latency, &pair.latency);
-            if let Err(reason) = self.run(&keys, 0, self.plan.options.closed_seconds, 0.0) {
+            if let Err(reason) = self.closed(&keys, 0) {
                 self.tell(&reason);
             }
         }
@@ -221,7 +253,6 @@ impl Stage<'_> {
 
     /// A pair in every setting.
     fn round(&mut self, pair: &Pair, round: usize, results: &mut Results, keep: &dyn Fn(&Results)) -> Result<()> {
-        let options = &self.plan.options;
         let mut poisson_rps = None;
         for setting in order(&self.plan.settings, round) {
             let first = poisson_rps.is_none();
@@ -241,19 +272,21 @@ impl Stage<'_> {
             }
             if first {
                 let keys = keys(World::Native, Class::BestEffort, &pair.best_effort);
-                let side = self.run(&keys, round, options.closed_seconds, 0.0);
+                let side = self.closed(&keys, round);
                 if self.interrupt.is_set() {
                     bail!("measure: interrupted");
                 }
                 match side {
-                    Ok((_, best_effort)) => results.runs.push(Run {
+                    Ok(done) => results.runs.push(Run {
                         pair: pair.name.clone(),
                         round: round + 1,
                         setting: BEST_EFFORT_ALONE.into(),
                         load: Load::Closed,
+                        apart: false,
                         offered_rps: 0.0,
                         latency: None,
-                        best_effort,
+                        best_effort: done.best_effort,
+                        given: None,
                     }),
                     Err(reason) => bail!("measure the best-effort side of {} alone: {reason}", pair.name),
                 }
@@ -269,7 +302,7 @@ impl Stage<'_> {
     /// What both programs of a pair do alone, where a daemon counts their launches. A pair of many has none.
     fn solos(&mut self, pair: &Pair) -> Option<Solos> {
         let worlds = [World::WeftTime, World::Weft];
-        let world = worlds.into_iter().find(|world| self.plan.settings.iter().any(|one| one.latency == *world))?;
+        let world = worlds.into_iter().find(|world| self.plan.chosen(*world))?;
         let latency = single(keys(world, Class::Latency, &pair.latency))?;
         let best_effort = single(keys(world, Class::BestEffort, &pair.best_effort))?;
         let counted = self.daemons.set_sharing("weft").and_then(|()| {
@@ -290,9 +323,9 @@ impl Stage<'_> {
         let process = program.id();
         let Options { closed_seconds, lead_seconds, .. } = self.plan.options;
         let before = self.daemons.used_by(process)?;
-        let (latency, best_effort) = self.run(std::slice::from_ref(&key), 0, closed_seconds, 0.0)?;
+        let done = self.closed(std::slice::from_ref(&key), 0)?;
         let after = self.daemons.used_by(process)?;
-        let rate_rps = latency.or(best_effort).map_or(0.0, |side| side.rate_rps);
+        let rate_rps = done.latency.or(done.best_effort).map_or(0.0, |side| side.rate_rps);
         if rate_rps <= 0.0 {
             let side = if key.best_effort { "best-effort" } else { "latency" };
             return Err(format!("the {side} program did not one request; give it more time with --seconds"));
@@ -317,47 +350,63 @@ impl Stage<'_> {
         if let Some(policy) = setting.sharing {
             self.daemons.set_sharing(policy)?;
         }
-        let keys = self.plan.keys(pair, setting);
-        let run = |load, offered_rps, (latency, best_effort)| Run {
+        let both = self.plan.keys(pair, setting);
+        let (best_effort, latency): (Vec<Key>, Vec<Key>) = both.iter().cloned().partition(|key| key.best_effort);
+        let run = |load, apart, offered_rps, done: Done| Run {
             pair: pair.name.clone(),
             round: round + 1,
             setting: setting.name.clone(),
             load,
+            apart,
             offered_rps,
-            latency,
-            best_effort,
+            latency: done.latency,
+            best_effort: done.best_effort,
+            given: done.given,
         };
-        let closed = self.run(&keys, round, options.closed_seconds, 0.0)?;
-        let offered_rps = match *poisson_rps {
-            Some(known) => known,
-            None => {
-                let capacity = closed.0.as_ref().map_or(0.0, |side| side.rate_rps);
+        let watched = setting.sharing.is_some();
+        // A machine that drifts is the same for both; what comes first in one round comes last in the next.
+        let orders: &[bool] = match (best_effort.is_empty(), round % 2) {
+            (true, _) => &[false],
+            (false, 0) => &[true, false],
+            _ => &[false, true],
+        };
+        for &apart in orders {
+            let keys = if apart { &latency } else { &both };
+            let task = Task { keys, round, seconds: options.closed_seconds, rate: 0.0, watched: watched && !apart };
+            let done = self.run(&task)?;
+            if poisson_rps.is_none() {
+                let capacity = done.latency.as_ref().map_or(0.0, |side| side.rate_rps);
                 if capacity <= 0.0 {
                     return Err("not one request was done; give it more time with --seconds".into());
                 }
-                *poisson_rps.insert(capacity * options.poisson_load)
+                *poisson_rps = Some(capacity * options.poisson_load);
             }
-        };
-        results.runs.push(run(Load::Closed, 0.0, closed));
-        let each_rps = offered_rps / pair.latency.copies as f64;
-        let poisson = self.run(&keys, round, options.poisson_seconds, each_rps)?;
-        results.runs.push(run(Load::Poisson, offered_rps, poisson));
+            results.runs.push(run(Load::Closed, apart, 0.0, done));
+        }
+        let offered_rps = poisson_rps.unwrap_or_default();
+        let rate = offered_rps / pair.latency.copies as f64;
+        for &apart in orders {
+            let keys = if apart { &latency } else { &both };
+            let task = Task { keys, round, seconds: options.poisson_seconds, rate, watched: watched && !apart };
+            let done = self.run(&task)?;
+            results.runs.push(run(Load::Poisson, apart, offered_rps, done));
+        }
         if setting.idle {
-            let best_effort: Vec<Key> = keys.into_iter().filter(|key| key.best_effort).collect();
-            let idle = self.run(&best_effort, round, options.closed_seconds, 0.0)?;
-            results.runs.push(run(Load::Idle, 0.0, idle));
+            let idle = self.closed(&best_effort, round)?;
+            results.runs.push(run(Load::Idle, false, 0.0, idle));
         }
         Ok(())
     }
 
+    /// One run of these programs, one request after the other.
+    fn closed(&mut self, keys: &[Key], round: usize) -> Result<Done, String> {
+        let seconds = self.plan.options.closed_seconds;
+        self.run(&Task { keys, round, seconds, rate: 0.0, watched: false })
+    }
+
     /// One run of these programs, beginning at the same time. Latency programs have a rate, best-effort programs never.
-    fn run(
-        &mut self,
-        keys: &[Key],
-        round: usize,
-        seconds: f64,
-        rate: f64,
-    ) -> Result<(Option<Side>, Option<Side>), String> {
+    fn run(&mut self, task: &Task<'_>) -> Result<Done, String> {
+        let Task { keys, round, seconds, rate, watched } = *task;
         for key in keys {
             if let Some(Slot::Lost { reason, .. }) = self.slots.get(key) {
                 return Err(reason.clone());
@@ -375,6 +424,7 @@ impl Stage<'_> {
                 lost.push((key, reason));
             }
         }
+        let glances = watched.then(|| Glances::start(self.daemons.place(), at_ns));
         // Whoever was told answers, also when others are gone: nobody may answer the next order with this one's answer.
         let (mut latency, mut best_effort) = (Vec::new(), Vec::new());
         for key in keys.iter().filter(|key| lost.iter().all(|(other, _)| other != key)).collect::<Vec<_>>() {
@@ -385,6 +435,7 @@ impl Stage<'_> {
                 Err(reason) => lost.push((key, reason)),
             }
         }
+        let given = glances.and_then(Glances::end);
         self.bar.inc(1);
         let reason = lost.first().map(|(_, reason)| reason.clone());
         for (key, reason) in lost {
@@ -392,7 +443,7 @@ impl Stage<'_> {
         }
         match reason {
             Some(reason) => Err(reason),
-            None => Ok((side(latency), side(best_effort))),
+            None => Ok(Done { latency: side(latency), best_effort: side(best_effort), given }),
         }
     }
 
@@ -499,9 +550,10 @@ mod tests {
     #[test]
     fn runs_are_counted() {
         let of = |wanted: &[&str]| plan("one = a | t", wanted, 3).runs();
-        // Alone twice under two loads, and the best-effort side by itself; `default` has a run with nothing to do.
+        // Alone twice under two loads, and the best-effort side by itself; others apart and together under two loads;
+        // `default` has a run with nothing to do.
         // Two more where a daemon counts launches: each side alone.
-        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"])], [15, 23, 24]);
+        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"])], [15, 29, 30]);
         let one_round = plan("one = a | t", &["alone"], 1);
         assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 3));
     }

@@ -109,10 +109,59 @@ pub(super) struct Run {
     /// [`BEST_EFFORT_ALONE`](super::figures::BEST_EFFORT_ALONE) where the latency programs had nothing to do with it.
     pub(super) setting: String,
     pub(super) load: Load,
+    /// The latency programs of the setting, while those beside them had nothing to do.
+    #[serde(default)]
+    pub(super) apart: bool,
     /// Requests a second that were asked of all latency programs together; 0 where one follows the other.
     pub(super) offered_rps: f64,
     pub(super) latency: Option<Side>,
     pub(super) best_effort: Option<Side>,
+    /// What Weft did about the best-effort programs, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) given: Option<Given>,
+}
+
+/// What Weft did about best-effort programs, on average over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Given {
+    /// The part of the time in which they were held.
+    pub(super) held: f64,
+    /// The part of the SMs that long kernels were confined to.
+    pub(super) space: f64,
+    /// 0 for the driver's own.
+    pub(super) slice_us: f64,
+    /// What the bursts of latency programs took of what they may, as far as Weft saw.
+    pub(super) takes: Option<f64>,
+}
+
+impl Given {
+    /// Of several runs; `None` of none.
+    pub(super) fn mean(all: &[Given]) -> Option<Given> {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let of = |figure: fn(&Given) -> f64| mean(&all.iter().map(figure).collect::<Vec<_>>());
+        let takes: Vec<f64> = all.iter().filter_map(|given| given.takes).collect();
+        let takes = (!takes.is_empty()).then(|| mean(&takes));
+        let given = |_| Given {
+            held: of(|given| given.held),
+            space: of(|given| given.space),
+            slice_us: of(|given| given.slice_us),
+            takes,
+        };
+        all.first().map(given)
+    }
+}
+
+impl std::fmt::Display for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "held for {:.0}% of the time", self.held * 100.0)?;
+        if self.space < 1.0 {
+            write!(f, ", on {:.0}% of the SMs", self.space * 100.0)?;
+        }
+        if self.slice_us > 0.0 {
+            write!(f, ", in slices of {:.0} us", self.slice_us)?;
+        }
+        self.takes.map_or(Ok(()), |takes| write!(f, ", for bursts that took {takes:.2} of what they may"))
+    }
 }
 
 /// What the programs of one side did, together.

@@ -31,6 +31,10 @@ pub(super) fn text(results: &Results, figures: &[PairFigures]) -> String {
             }
             let _ = write!(out, "\n{}\n{}", part.heading, align(&rows));
         }
+        let given = given(pair);
+        if !given.is_empty() {
+            let _ = writeln!(out, "\n{}", given.join("\n"));
+        }
         let mut refused = String::new();
         for (setting, reason) in pair.settings.iter().filter_map(|own| Some((own, own.refused.as_ref()?))) {
             let missing = if setting.rounds == 0 { "not measured" } else { "not measured in every round" };
@@ -45,6 +49,17 @@ pub(super) fn text(results: &Results, figures: &[PairFigures]) -> String {
         let _ = write!(out, "\n{}\n{}", sentence(&predictions), align(&table(&predictions)));
     }
     out
+}
+
+/// What Weft did about best-effort programs, a line for each setting and load.
+pub(super) fn given(pair: &PairFigures) -> Vec<String> {
+    let lines = pair.settings.iter().flat_map(|setting| {
+        let loads = [("one after the other", setting.closed.given), ("at random", setting.poisson.given)];
+        loads.into_iter().filter_map(|(load, given)| {
+            Some(format!("- `{}`, {load}: best-effort programs were {}", setting.setting, given?))
+        })
+    });
+    lines.collect()
 }
 
 /// What a pair does alone, in a sentence.
