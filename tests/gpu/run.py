@@ -268,6 +268,80 @@ def aside(folder):
     working.wait()
 
 
+def waits(log, after_s):
+    """How long each wait took that a program kept, in milliseconds, but for those of its first seconds."""
+    with open(log, "rb") as file:
+        pairs = [pair for pair in struct.iter_unpack("=QQ", file.read()) if pair[0]]
+    return sorted(wait / 1e6 for ended, wait in pairs if ended > pairs[0][0] + after_s * 1e9)
+
+
+def first(folder):
+    """A kernel of 20 us that comes now and then beside the training of GPT-2, whose longest kernels take 50 ms."""
+    closed, trainer = program("closedloop", folder), os.path.join(HERE, "..", "..", "bench", "workloads", "workload.py")
+    at = lambda found, part: found[min(int(len(found) * part), len(found) - 1)]
+    tell = lambda found: f"p50 {at(found, 0.5):.2f}, p99 {at(found, 0.99):.2f}, longest {found[-1]:.2f} ms"
+
+    def served(name, share):
+        log = os.path.join(folder, "first-" + name)
+        command = weft_run([*share, "--class", "latency", "--slo", "3ms"],
+                           [closed, "--seconds", "10", "--us", "20", "--every", "1", "--pause", "9000"])
+        subprocess.run(command, env=dict(ENVIRONMENT, CLOSEDLOOP_LOG=log), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return waits(log, 3)
+
+    for way in ("time", "space"):
+        alone = served("alone-" + way, ["--share", way])
+        training = subprocess.Popen(
+            weft_run(["--class", "best-effort", "--name", "train", "--share", way], [sys.executable, trainer, "gpt2", "--train"]),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
+        until(lambda: training.stdout.readline().strip() == "ready")
+        rates = []
+        for beside in (False, True):
+            order = {"at_ns": time.monotonic_ns() + (3_500_000_000 if beside else 1_500_000_000), "seconds": 6 if beside else 3, "rate": 0}
+            training.stdin.write(json.dumps(order) + "\n")
+            training.stdin.flush()
+            found = served(way, ["--share", way]) if beside else None
+            rates.append(json.loads(training.stdout.readline())["per_second"])
+        training.stdin.close()
+        training.wait(timeout=60)
+        longer = at(found, 0.99) - at(alone, 0.5)
+        row(f"first launch beside the training of GPT-2, in {way}", f"{tell(found)}; alone {tell(alone)}; training {rates[1] / rates[0]:.2f} of alone",
+            longer <= 1 and rates[1] > 0.2 * rates[0], waits_ms=found, alone_ms=alone, steps_per_second=rates)
+
+
+def mps(folder):
+    """The MPS server is killed while programs share in space: nobody hangs, others go on, and the next ones find a new one."""
+    closed = program("closedloop", folder)
+    start = lambda kind, way, *words: subprocess.Popen(
+        weft_run(["--class", kind, "--name", f"{kind}-{way}", "--share", way], [closed, "--seconds", "60", *words]),
+        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    beside = [start("latency", "space", "--us", "500", "--pause", "5000"), start("best-effort", "space", "--us", "5000")]
+    apart = start("standard", "time", "--us", "500", "--pause", "5000")
+    launches = lambda name: next((one["launches"] for one in tenants()[1] if one["name"] == name), 0)
+    until(lambda: min(map(launches, ("latency-space", "best-effort-space", "standard-time"))) > 10)
+    servers = subprocess.run(["pgrep", "-f", "nvidia-cuda-mps-server"], capture_output=True, text=True).stdout.split()
+    before, died = launches("standard-time"), time.monotonic()
+    for server in servers:
+        os.kill(int(server), 9)
+    codes = [one.wait(timeout=60) for one in beside]
+    ended = time.monotonic() - died
+    try:
+        until(lambda: launches("standard-time") > before + 10)
+        goes_on = apart.poll() is None
+    except TimeoutError:
+        goes_on = False
+    command = weft_run(["--class", "latency", "--share", "space"], [closed, "--seconds", "0.5", "--us", "100"])
+    tries = 0
+    while (code := subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=60).returncode) and time.monotonic() < died + 60:
+        tries += 1
+        time.sleep(0.2)
+    again = time.monotonic() - died
+    apart.kill()
+    apart.wait()
+    row(f"MPS server killed under load ({len(servers)} of them)",
+        f"programs in space ended with {codes} after {ended:.1f} s; the one in time goes on: {goes_on}; the next in space ends with "
+        f"{code}, {again:.1f} s after, at try {tries + 1}", bool(servers) and goes_on and code == 0, codes=codes, ended_s=ended, again_s=again)
+
+
 def page(rows):
     """What was measured, for people."""
     lines = [line for row in rows for line in row.get("lines", [])]
@@ -309,6 +383,8 @@ if __name__ == "__main__":
         "quotas": lambda: quotas(folder, [10, 50, 90] if quick else range(10, 100, 10), 2 if quick else 3),
         "deaths": lambda: deaths(folder, 10 if quick else 100),
         "aside": lambda: aside(folder),
+        "first": lambda: first(folder),
+        "mps": lambda: mps(folder),
         "overhead": lambda: overhead(2 if quick else 6),
     }
     asked = [name for name in parts if not options.only or name in options.only.split(",")]

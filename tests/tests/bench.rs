@@ -141,7 +141,7 @@ fn pairs_are_measured_and_written_down() {
                 let of = |setting: &str| -> Vec<f64> {
                     let runs = found["runs"].as_array().unwrap().iter();
                     let own = runs.filter(|run| (&run["pair"], &run["load"]) == (&pair["pair"], &Value::from(load)));
-                    let own = own.filter(|run| run["setting"] == setting);
+                    let own = own.filter(|run| run["setting"] == setting && run["apart"] == false);
                     own.map(|run| number(&run["latency"]["latencies"]["p99_us"])).collect()
                 };
                 let ([p99_us], [one, two]) = (&of(name)[..], &of("alone")[..]) else {
@@ -149,6 +149,8 @@ fn pairs_are_measured_and_written_down() {
                 };
                 let expected = p99_us / ((one + two) / 2.0);
                 assert!(expected > 0.0 && (p99 / expected - 1.0).abs() < 1e-6, "{name} {load} {expected} {own:#}");
+                let apart = number(&own[load]["p99_apart"]["median"]);
+                assert!(apart > 0.0, "{name} {load} {own:#}");
                 let goodput = number(&own[load]["goodput"]["median"]);
                 assert!((0.0..=5.0).contains(&goodput), "{name} {load} {own:#}");
             }

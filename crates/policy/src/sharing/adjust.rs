@@ -49,6 +49,8 @@ const MEASURE_AGAIN: Span = Span::from_millis(100);
 const MEASURE_NEWCOMER: Span = Span::from_secs(2);
 /// And where it did.
 const MEASURE_ANEW: Span = Span::from_secs(60);
+/// What was launched on the rung before, or while nobody needed the GPU, is in the way for so long.
+const SETTLED: Span = Span::from_millis(60);
 /// Bursts that tell something about a rung.
 const BURSTS: u64 = 12;
 /// What a burst may take of what it takes alone or of its objective, on average, in thousandths: more is bad, less is
@@ -90,6 +92,8 @@ pub(super) struct Ladder {
     rung: usize,
     rungs: usize,
     since: Time,
+    /// What ends before says nothing about this rung.
+    settled: Time,
     /// By rung: not before then, and for how long the next time.
     barred: Vec<(Time, Span)>,
     /// Those on this rung.
@@ -189,6 +193,7 @@ impl Ladder {
             rung: start,
             rungs,
             since: Time::ZERO,
+            settled: Time::ZERO,
             barred: vec![(Time::ZERO, AGAIN_FIRST); rungs],
             bursts: Bursts::default(),
             beside: Span::ZERO,
@@ -215,6 +220,9 @@ impl Ladder {
     /// A burst took this many thousandths of what it may, or of what it was promised. `known`: what they take without
     /// best-effort work, where that was seen.
     fn burst(&mut self, now: Time, ratio: u64, promised: bool, known: Option<Bursts>) -> Verdict {
+        if now < self.settled {
+            return Verdict::Borne;
+        }
         let without = if promised { Some(Bursts::default()) } else { known };
         self.bursts.add(ratio);
         if self.bursts.count < BURSTS {
@@ -274,9 +282,15 @@ impl Ladder {
         *wait = wait.scale(2, 1).min(AGAIN_MOST);
     }
 
+    /// What was launched before is another's doing.
+    fn settle(&mut self, now: Time) {
+        self.settled = now + SETTLED;
+    }
+
     fn to(&mut self, now: Time, rung: usize) {
         if rung != self.rung {
             self.since = now;
+            self.settle(now);
         }
         self.rung = rung;
         self.bursts = Bursts::default();
@@ -374,13 +388,15 @@ impl Adjustment {
         self.slice.saw(now, beside.in_time);
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
         let is_first = self.watched.is_empty();
-        let (mut worst, mut undisturbed) = (None, true);
+        let (mut worst, mut undisturbed, mut is_back) = (None, true, false);
         for tenant in latency {
+            is_back |= !self.watched.contains_key(&tenant.id);
             let watched = self.watched.entry(tenant.id).or_insert_with(|| {
                 self.again = self.again.min(if is_first { MEASURE_AGAIN } else { MEASURE_NEWCOMER });
                 Watched::new(now, tenant)
             });
             if tenant.wanted > watched.wanted {
+                is_back |= !watched.is_active(now);
                 watched.active = now;
             }
             let passed = (now - self.looked).nanos();
@@ -408,6 +424,10 @@ impl Adjustment {
             }
         }
         self.looked = now;
+        if is_back {
+            self.space.settle(now);
+            self.slice.settle(now);
+        }
         let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
         if !active || beside.all == Span::ZERO {
             (self.measuring, self.doubt) = (None, None);
@@ -553,9 +573,28 @@ mod tests {
     #[test]
     fn down_is_a_matter_of_bursts_and_up_of_seconds() {
         let rungs = play(|_| 1_900, 3);
-        assert_eq!((rungs[1], rungs[3], rungs[4]), (4, 2, 0), "{rungs:?}");
+        // A dozen bursts, a dozen without, and as long again as what was launched before takes.
+        assert_eq!((rungs[1], rungs[3], rungs[5]), (4, 2, 0), "{rungs:?}");
         let rungs = play(|_| 1_000, 10);
         assert_eq!((rungs[15], rungs[25]), (4, 5), "{rungs:?}");
+    }
+
+    #[test]
+    fn what_was_launched_while_nobody_was_there_is_not_held_against_a_rung() {
+        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut tenant = TenantView { burst_alone: Span::from_millis(2), ..TenantView::new(TenantId(0)) };
+        let mut rung = 4;
+        for step in 0..5_000 {
+            // It comes every second but one, and its first 50 ms meet what is left.
+            if step % 4_000 < 2_000 && step % 2 == 0 {
+                tenant.bursts += 1;
+                tenant.wanted += Span::from_millis(2);
+                tenant.burst = Span::from_millis(if step % 4_000 < 50 { 8 } else { 2 });
+            }
+            look(&mut adjustment, step, &tenant);
+            rung = rung.min(adjustment.space.rung());
+        }
+        assert_eq!(rung, 4);
     }
 
     #[test]
