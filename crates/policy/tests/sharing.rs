@@ -289,3 +289,35 @@ fn best_effort_depth_is_cut_at_once_and_given_back_slowly() {
     assert_eq!(burst(5, 9_000), "Held");
     assert_eq!(burst(6, 1_000), "Open 60us");
 }
+
+/// In how many of the looks somebody had to wait: eight latency tenants, each of which uses a quarter of the time.
+fn waits_of_eight(space: bool) -> usize {
+    let (mut sharing, mut actions) = (Sharing::default(), Vec::new());
+    let mut tenants: Vec<TenantView> = (0..8)
+        .map(|index| TenantView { class: Class::Latency, space, ..TenantView::new(TenantId::new(index)) })
+        .collect();
+    let (mut allowed, mut waits) = ([Span::MAX; 8], 0);
+    for _ in 0..1_000 {
+        sharing.look(sharing.next_look(), &GpuView { tenants: tenants.clone(), memory_total: 0 }, &mut actions);
+        for action in actions.drain(..) {
+            if let Action::SetAllowance { tenant, allowed: bound } = action {
+                allowed[tenant.index()] = bound;
+            }
+        }
+        for (tenant, allowed) in tenants.iter_mut().zip(allowed) {
+            tenant.wanted += Span::from_micros(1_500);
+            if tenant.charged < allowed {
+                tenant.charged += Span::from_micros(500);
+            } else {
+                waits += 1;
+            }
+        }
+    }
+    waits
+}
+
+#[test]
+fn those_beside_each_other_do_not_wait_for_each_other() {
+    assert_eq!(waits_of_eight(true), 0);
+    assert!(waits_of_eight(false) > 3_000, "in turns there is one GPU's time");
+}

@@ -128,7 +128,10 @@ impl Sharing {
         let claims: Vec<Claim> = view.tenants.iter().map(claim).collect();
         self.learn_capacity(view, &claims);
         let rates = divide(self.capacity, &self.to_divide(view, &claims));
+        // Kernels beside each other take more time together than passes: there is none to divide.
+        let beside = view.tenants.iter().zip(&claims).all(|(tenant, claim)| tenant.space || claim.demand == 0);
         for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
+            let rate = if beside { claim.limit } else { rate };
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             // The guarantee stands whether or not it was wanted lately.
             known.rate = rate.max(claim.request).min(rule_rate(&self.rule, tenant, view));
