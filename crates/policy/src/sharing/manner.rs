@@ -204,9 +204,13 @@ impl Rule {
         self.manner == Manner::Weft && tenant.space && latency.all(beside)
     }
 
-    /// How a tenant that is not best-effort is held: not at all. Beside best-effort ones alone it has longer slices.
+    /// How a tenant that is not best-effort is held: not at all. Beside best-effort ones alone it has longer slices;
+    /// latency tenants that do nothing are not in its way.
     pub(super) fn hold_latency(&self, tenant: &TenantView, view: &GpuView) -> Hold {
-        let mut others = view.tenants.iter().filter(|other| other.id != tenant.id).peekable();
+        let idle =
+            |other: &&TenantView| other.class == Class::Latency && !self.adjustment.is_active(other.id, self.looked);
+        let others = view.tenants.iter().filter(|other| other.id != tenant.id);
+        let mut others = others.filter(|other| !idle(other)).peekable();
         let alone_with_best_effort =
             others.peek().is_some() && others.all(|other| other.class == Class::BestEffort && other.slices);
         let longer = self.manner == Manner::Weft && tenant.class == Class::Latency && tenant.slices;
@@ -337,14 +341,20 @@ mod tests {
         let slice = |others: &[TenantView]| {
             let latency = tenant(0, Class::Latency, false, true);
             let tenants = std::iter::once(&latency).chain(others).cloned().collect();
-            Rule::new(Manner::Weft).hold_latency(&latency, &GpuView { tenants, memory_total: 0 }).slice
+            let (mut rule, view) = (Rule::new(Manner::Weft), GpuView { tenants, memory_total: 0 });
+            rule.look(Time::ZERO, &view);
+            let at_once = rule.hold_latency(&latency, &view).slice;
+            rule.look(Time::ZERO + Span::from_secs(2), &view);
+            (at_once, rule.hold_latency(&latency, &view).slice)
         };
         let best_effort = tenant(1, Class::BestEffort, false, true);
-        assert_eq!(slice(&[]), None, "there is nobody to take turns with");
-        assert_eq!(slice(std::slice::from_ref(&best_effort)), Some(LATENCY_SLICE));
-        assert_eq!(slice(&[best_effort.clone(), tenant(2, Class::Latency, false, true)]), None);
-        assert_eq!(slice(&[best_effort, tenant(2, Class::Standard, false, true)]), None);
-        assert_eq!(slice(&[tenant(1, Class::BestEffort, true, false)]), None, "it is not in turns");
+        let longer = Some(LATENCY_SLICE);
+        assert_eq!(slice(&[]), (None, None), "there is nobody to take turns with");
+        assert_eq!(slice(std::slice::from_ref(&best_effort)), (longer, longer));
+        let with_another = [best_effort.clone(), tenant(2, Class::Latency, false, true)];
+        assert_eq!(slice(&with_another), (None, longer), "who does nothing for a second is not in the way");
+        assert_eq!(slice(&[best_effort, tenant(2, Class::Standard, false, true)]), (None, None));
+        assert_eq!(slice(&[tenant(1, Class::BestEffort, true, false)]), (None, None), "it is not in turns");
     }
 
     #[test]
