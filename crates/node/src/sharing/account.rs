@@ -20,6 +20,9 @@ const MARK_EVERY_NS: u64 = 100_000_000;
 const MARKS: usize = 11;
 /// A burst that its process does not wait for is over so long after its own clock says that it is.
 const STALLED_NS: u64 = 200_000_000;
+/// The same of best-effort work that takes turns: with one twentieth of the GPU it takes twenty times as long as its own
+/// clock says.
+const SLICED_NS: u64 = 10_000_000_000;
 /// A process that did nothing for so long does not get a part of its tenant's allowance.
 const ACTIVE_NS: u64 = 100_000_000;
 
@@ -140,8 +143,16 @@ impl Account {
         self.look = Look::default();
     }
 
-    /// One of its processes, as its page says, if it has said anything yet.
-    pub(super) fn read(&mut self, page: Option<&shm::Tenant>, seen: &mut Seen, interval: Interval, memory: u64) {
+    /// One of its processes, as its page says, if it has said anything yet. `in_turns`: it has the GPU when others leave
+    /// it.
+    pub(super) fn read(
+        &mut self,
+        page: Option<&shm::Tenant>,
+        seen: &mut Seen,
+        interval: Interval,
+        memory: u64,
+        in_turns: bool,
+    ) {
         self.processes += 1;
         let Some(page) = page else { return };
         let Interval { from_ns, to_ns } = interval;
@@ -165,7 +176,8 @@ impl Account {
         self.look.burst_wait_ns = self.look.burst_wait_ns.saturating_add(wait_ns);
         // Not refused so far.
         self.look.slices |= page.channel_groups > 0 && page.slice_capability <= 1;
-        self.look.aside |= page.channels > 0 && page.aside_capability <= 1;
+        let aside = page.channels > 0 && page.aside_capability <= 1;
+        self.look.aside |= aside;
         let work_ns = grew(page.burst_work_ns_total, &mut seen.burst_work_ns_total).min(CHARGE_MOST_NS);
         self.look.burst_work_ns = self.look.burst_work_ns.saturating_add(work_ns);
         seen.used_bytes = page.used_bytes.min(memory);
@@ -179,7 +191,11 @@ impl Account {
         }
 
         // What was launched may run for many looks, and longer than its own clock says while its process waits for it.
-        let works = charged > 0 || page.busy_until_ns > from_ns || page.syncing_since_ns != 0;
+        // Where it can be seen to be off the GPU, it is thought to be on until then.
+        let sliced = in_turns && aside;
+        let stalled_ns = if sliced { SLICED_NS } else { STALLED_NS };
+        let is_not_done = sliced && page.burst_since_ns != 0 && page.busy_until_ns.saturating_add(stalled_ns) > from_ns;
+        let works = charged > 0 || page.busy_until_ns > from_ns || page.syncing_since_ns != 0 || is_not_done;
         // Off at both ends and not on in between.
         let off = page.aside && seen.aside && page.asides == seen.asides;
         (seen.aside, seen.asides) = (page.aside, page.asides);
@@ -188,7 +204,7 @@ impl Account {
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
         // Beside others it is done later than its own clock says, which a burst that goes on shows.
         let length = to_ns - from_ns;
-        let goes_on = page.syncing_since_ns != 0 || page.busy_until_ns.saturating_add(STALLED_NS) > from_ns;
+        let goes_on = page.syncing_since_ns != 0 || page.busy_until_ns.saturating_add(stalled_ns) > from_ns;
         let going_on = page.burst_since_ns != 0 && page.burst_since_ns <= to_ns && goes_on;
         let going_on = if going_on { to_ns - page.burst_since_ns.max(from_ns) } else { 0 };
         let bursting = burst_ns.saturating_add(going_on).min(length);

@@ -160,7 +160,7 @@ impl Board {
     pub(super) fn tick(&mut self, now_ns: u64, ledger: &Ledger) {
         let from_ns = self.ticked_ns.max(now_ns.saturating_sub(INTERVAL_MOST_NS)).min(now_ns);
         self.ticked_ns = now_ns;
-        self.read(Interval { from_ns, to_ns: now_ns });
+        self.read(Interval { from_ns, to_ns: now_ns }, ledger);
         self.view.tenants.clear();
         for (number, account) in &self.accounts {
             // Who is suspended wants nothing, and others have its share.
@@ -176,7 +176,7 @@ impl Board {
         self.write(now_ns, ledger);
     }
 
-    fn read(&mut self, interval: Interval) {
+    fn read(&mut self, interval: Interval, ledger: &Ledger) {
         for account in self.accounts.values_mut() {
             account.begin();
         }
@@ -185,7 +185,9 @@ impl Board {
             let page = slot.read();
             let Some(occupant) = &mut slot.occupant else { continue };
             let account = self.accounts.entry(occupant.tenant).or_insert_with(Account::new);
-            account.read(page.as_ref(), &mut occupant.seen, interval, memory);
+            let share = ledger.get(occupant.tenant).map(|tenant| &tenant.share);
+            let in_turns = share.is_some_and(|share| share.class == Class::BestEffort && share.way != Way::Space);
+            account.read(page.as_ref(), &mut occupant.seen, interval, memory, in_turns);
         }
         self.accounts.retain(|_, account| account.processes > 0);
         let busy = self.accounts.values().filter(|account| account.was_on_gpu()).count();

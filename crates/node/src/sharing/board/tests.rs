@@ -262,6 +262,32 @@ fn beside_one_that_stands_aside_a_program_is_alone() {
     assert_eq!(burst(&mut bench, 0, 2 * MS, u64::MAX).1, MS);
 }
 
+#[test]
+fn work_that_takes_turns_is_on_the_gpu_until_it_is_known_to_be_done() {
+    for (share, channels, alone) in [
+        (r#"{"class": "best-effort"}"#, 8, false),
+        (r#"{"class": "best-effort"}"#, 0, true),
+        (r#"{"class": "best-effort", "way": "space"}"#, 8, true),
+    ] {
+        let mut bench = Bench::new(&[r#"{"class": "latency"}"#, share]);
+        bench.tick();
+        let neighbour = bench.page(1);
+        neighbour.channels.store(channels, Ordering::Relaxed);
+        // It launched something and did not wait for it; by its own clock that is done.
+        neighbour.burst_since_ns.store(bench.now_ns - MS, Ordering::Relaxed);
+        let done_ns = bench.now_ns;
+        for _ in 0..3 {
+            burst(&mut bench, 0, MS, done_ns);
+        }
+        assert_eq!(bench.board.view.tenants[0].undisturbed, alone, "{share}, {channels} channels");
+        bench.page(1).burst_since_ns.store(0, Ordering::Relaxed);
+        for _ in 0..3 {
+            burst(&mut bench, 0, MS, done_ns);
+        }
+        assert!(bench.board.view.tenants[0].undisturbed, "it waited for it");
+    }
+}
+
 /// Bursts shorter than a look begin in one and end in the next.
 #[test]
 fn what_a_burst_is_compared_with_is_its_own_work() {
