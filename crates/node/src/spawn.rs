@@ -101,7 +101,7 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
 
 /// Registers the worker as a tenant with the share that its model asks for, and tells it so in its environment.
 fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Option<(Client, String)>> {
-    let Some(share) = &spec.share else { return Ok(None) };
+    let Some(share) = spec.worker_share() else { return Ok(None) };
     let (Some(client), Some(library)) = (Client::find()?, &config.library) else {
         tracing::warn!(model = spec.name, "runs without its share: no GPU is shared here, or libweft.so is missing");
         return Ok(None);
@@ -110,7 +110,7 @@ fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Opt
         name: spec.name.clone(),
         rename: true,
         process: false,
-        share: share.clone().into(),
+        share: share.into(),
         command: Some(shm::stable_hash(spec.name.as_bytes())),
         wait: false,
         leaves: false,

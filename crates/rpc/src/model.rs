@@ -2,6 +2,7 @@
 
 use crate::{DataType, Share, Workers};
 use policy::Span;
+use policy::sharing::Class;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,6 +38,20 @@ pub struct ModelSpec {
     pub inputs: Vec<TensorSpec>,
     /// Outputs, where the model itself does not say.
     pub outputs: Vec<TensorSpec>,
+}
+
+/// The part of a model's objective that a batch may take on the GPU: the rest is for the batch before, for requests that
+/// come together, and for the tail.
+const OF_OBJECTIVE: u64 = 4;
+
+impl ModelSpec {
+    /// What each of its workers is to have of a GPU: one that keeps its latency keeps its objective, unless its share
+    /// says another.
+    pub fn worker_share(&self) -> Option<Share> {
+        let share = self.share.clone()?;
+        let own = share.slo.or((share.class == Class::Latency).then(|| self.slo.scale(1, OF_OBJECTIVE)));
+        Some(Share { slo: own, ..share })
+    }
 }
 
 /// A model as it is written down: in `weft.toml`, in requests to deploy it, in the database.
@@ -308,6 +323,18 @@ mod tests {
         let spec = read(text).unwrap();
         assert_eq!(spec.share.as_ref().unwrap().memory, Some(crate::Bytes(2 << 30)));
         assert_eq!(read(&serde_json::to_string(&spec).unwrap()), Ok(spec));
+    }
+
+    #[test]
+    fn workers_have_their_part_of_the_objective() {
+        let slo = |share: &str| {
+            let text = format!(r#"{{"name": "a", "kind": "onnx", "path": "x", "slo": "40ms", "share": {share}}}"#);
+            read(&text).unwrap().worker_share().unwrap().slo
+        };
+        assert_eq!(slo(r#"{"class": "latency"}"#), Some(Span::from_millis(10)));
+        assert_eq!(slo(r#"{"class": "latency", "slo": "3ms"}"#), Some(Span::from_millis(3)));
+        assert_eq!(slo(r#"{"class": "standard"}"#), None);
+        assert_eq!(read(r#"{"name": "a", "kind": "onnx", "path": "x"}"#).unwrap().worker_share(), None);
     }
 
     #[test]

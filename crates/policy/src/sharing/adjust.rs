@@ -83,6 +83,9 @@ const VERY_BAD: u64 = 1_400;
 const WORST: u64 = 2_000;
 /// What of an objective is taken for all of it: tails are longer than averages.
 const OF_OBJECTIVE: u64 = 800;
+/// Who has work for more than this part of the time, in millionths, has no time to lose, whatever its objective allows:
+/// what comes next would wait.
+const FULL: u64 = 700_000;
 /// A single burst says no more than this; something stopped the program.
 const RATIO_MOST: u64 = 4_000;
 
@@ -413,12 +416,12 @@ impl Adjustment {
             undisturbed &= tenant.undisturbed;
             let bursts = tenant.bursts.saturating_sub(watched.bursts);
             (watched.bursts, watched.burst) = (tenant.bursts, tenant.burst);
-            match ratio(tenant) {
-                Some(ratio) => {
+            match ratio(tenant, watched.busy) {
+                Some((ratio, promised)) => {
                     watched.unknown = 0;
                     watched.seen = watched.seen.saturating_add(bursts);
                     watched.ratio = if watched.ratio == 0 { ratio } else { (watched.ratio * 7 + ratio) / 8 };
-                    worst = worst.max(Some((ratio, tenant.objective.is_some())));
+                    worst = worst.max(Some((ratio, promised)));
                 }
                 None => watched.unknown = watched.unknown.saturating_add(1),
             }
@@ -513,12 +516,17 @@ impl Adjustment {
     }
 }
 
-/// What its last burst took of what it may take, in thousandths.
-fn ratio(tenant: &TenantView) -> Option<u64> {
+/// What its last burst took of what it may take, in thousandths, and whether that was promised. `busy`: the part of the
+/// time in which it has work, in millionths.
+fn ratio(tenant: &TenantView, busy: u64) -> Option<(u64, bool)> {
     let part = |whole: Span| tenant.burst.scale(1_000, whole.nanos().max(1)).nanos();
+    let of_alone = (tenant.burst_alone > Span::ZERO).then(|| (part(tenant.burst_alone), false));
     match tenant.objective {
-        Some(objective) => Some(part(objective.scale(OF_OBJECTIVE, 1_000))),
-        None => (tenant.burst_alone > Span::ZERO).then(|| part(tenant.burst_alone)),
+        Some(objective) => {
+            let promised = Some((part(objective.scale(OF_OBJECTIVE, 1_000)), true));
+            if busy > FULL { promised.max(of_alone) } else { promised }
+        }
+        None => of_alone,
     }
 }
 
@@ -772,7 +780,12 @@ mod tests {
             objective: Some(Span::from_millis(20)),
             ..TenantView::new(TenantId(0))
         };
-        assert_eq!(ratio(&slow), Some(937));
-        assert_eq!(ratio(&TenantView { objective: None, ..slow }), Some(3_000));
+        assert_eq!(ratio(&slow, 500_000), Some((937, true)));
+        assert_eq!(ratio(&slow, 800_000), Some((3_000, false)), "it has no time to lose");
+        let late = TenantView { burst_alone: Span::from_millis(14), burst: Span::from_millis(30), ..slow.clone() };
+        assert_eq!(ratio(&late, 800_000), Some((2_142, false)));
+        let later = TenantView { burst_alone: Span::from_millis(20), ..late };
+        assert_eq!(ratio(&later, 800_000), Some((1_875, true)));
+        assert_eq!(ratio(&TenantView { objective: None, ..slow }, 0), Some((3_000, false)));
     }
 }
