@@ -109,7 +109,7 @@ fn pairs_are_measured_and_written_down() {
     let pairs = format!(
         "# two pairs with the same training\n\
          one = {workload} --kernels 10 --us 100 | {workload} --kernels 10 --us 500 --train\n\
-         many = 3 x {workload} --kernels 4 --us 50 --gap 100 | 2 x {workload} --kernels 10 --us 500 --train\n"
+         many = 3 x --slo 50ms {workload} --kernels 4 --us 50 --gap 100 | 2 x {workload} --kernels 10 --us 500 --train\n"
     );
     let files = ["--output", "out.json", "--plot", "out.html", "--markdown", "out.md"];
     let output = measure(&machine, MPS, &pairs, &[&["--settings", "default,mps,gate,weft"][..], &files].concat());
@@ -122,6 +122,11 @@ fn pairs_are_measured_and_written_down() {
     assert_eq!(found["settings"], serde_json::json!(["alone", "default", "mps", "gate", "weft"]));
 
     let [one, many] = [&found["figures"][0], &found["figures"][1]];
+    assert_eq!(found["pairs"][1]["latency"]["slo"], "50ms");
+    // Of whatever Weft let best-effort programs have, it is known what it was.
+    let given = &setting(one, "weft")["poisson"]["given"];
+    assert!((0.0..=1.0).contains(&number(&given["held"])), "{given:#}");
+    assert!(setting(one, "default")["poisson"]["given"].is_null());
     for pair in [one, many] {
         let alone = &setting(pair, "alone")["closed"];
         assert!((number(&alone["throughput"]["median"]) - 1.0).abs() < 1e-9, "two runs over their mean: {alone:#}");

@@ -19,6 +19,7 @@ fn a_worker_has_more_of_its_gpu_while_more_is_asked_of_it() {
     let server = Server::start(machine.weft(&[]), folder);
     let stretched = || machine.tenant("busy").and_then(|tenant| tenant["stretched_permille"].as_u64());
     machine.wait("the worker", |_| stretched());
+    assert_eq!(machine.tenant("busy").unwrap()["share"]["slo"], "37.5ms", "a quarter of the model's objective");
     // A batch of one takes 6 ms of the GPU: these are more than its request lets it do.
     let load = ["load", "--model", "busy", "--url", &server.url[0], "--rate", "100", "--duration", "60s"];
     let mut load = machine.weft(&load);

@@ -42,7 +42,8 @@ use std::time::Duration;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// Read pairs from a file with lines `name = LATENCY COMMAND | BEST-EFFORT COMMAND`; `8 x COMMAND` is eight of them,
-    /// `{workloads}` stands for the folder of --workloads, and words are separated by spaces [default: built in]
+    /// `--slo 3ms COMMAND` one with an objective under Weft, `{workloads}` stands for the folder of --workloads, and words
+    /// are separated by spaces [default: built in]
     #[arg(long, value_name = "FILE")]
     pairs: Option<PathBuf>,
     /// Pairs to measure, separated by commas [default: all of them, but for `many`]

@@ -1,6 +1,7 @@
 //! The daemons that worlds need: Weft's own and that of MPS. Both are ours alone, in a temporary folder, and are started
 //! when the first program needs them.
 
+use super::pairs::Group;
 use super::settings::World;
 use crate::workload::process::{self, Process};
 use anyhow::{Context, Result};
@@ -46,13 +47,21 @@ impl Daemons {
         Ok(Daemons { weft: None, mps: None, program, folder })
     }
 
-    /// The command that runs these words in a world. Starts what the world needs.
-    pub(super) fn command(&mut self, world: World, class: Class, words: &[String]) -> Result<Command, String> {
+    /// The command that runs a program in a world. Starts what the world needs.
+    pub(super) fn command(
+        &mut self,
+        world: World,
+        class: Class,
+        group: &Group,
+        workloads: &str,
+    ) -> Result<Command, String> {
         self.prepare(world)?;
+        let words = &group.words(workloads);
         let mut command = match world.needs_weft() {
             true => {
                 let mut command = self.weft_command();
                 command.arg("run").args(["--class", rpc::share::class_name(class)]).args(run_flags(world));
+                command.args(group.slo.iter().flat_map(|slo| ["--slo", slo]));
                 // A pair meets on the GPU that both take by themselves, as it does without Weft.
                 command.args(["--gpu", "all", "--"]);
                 command.args(words);
@@ -294,9 +303,9 @@ mod tests {
     #[test]
     fn worlds_differ_by_variables_and_flags() {
         let mut daemons = Daemons::new().unwrap();
-        let words = ["python3".to_owned(), "a.py".to_owned()];
-        let native = daemons.command(World::Native, Class::Latency, &words).unwrap();
-        assert_eq!(shown(&native), "python3 a.py");
+        let group = Group { copies: 1, command: "python3 {workloads}/a.py".into(), slo: Some("3ms".into()) };
+        let native = daemons.command(World::Native, Class::Latency, &group, ".").unwrap();
+        assert_eq!(shown(&native), "python3 ./a.py");
         let variable = |name: &str| {
             let mut set = native.get_envs().filter(|(key, _)| *key == name);
             set.next().and_then(|(_, value)| value.map(|value| value.to_string_lossy().into_owned()))

@@ -48,7 +48,8 @@ impl Plan {
     /// Runs that show what programs do alone under Weft.
     fn solo_runs(&self) -> usize {
         let counted = self.settings.iter().any(|setting| setting.latency.needs_weft());
-        let of_two = |pair: &&Pair| pair.latency.copies == 1 && pair.best_effort.copies == 1;
+        let of_two =
+            |pair: &&Pair| pair.latency.copies == 1 && pair.best_effort.copies == 1 && pair.latency.slo.is_none();
         if counted { 2 * self.pairs.iter().filter(of_two).count() } else { 0 }
     }
 
@@ -81,12 +82,16 @@ struct Key {
     world: World,
     best_effort: bool,
     command: String,
+    /// Where Weft is told.
+    slo: Option<String>,
     copy: usize,
 }
 
 fn keys(world: World, class: Class, group: &Group) -> Vec<Key> {
     let best_effort = class == Class::BestEffort;
-    (0..group.copies).map(|copy| Key { world, best_effort, command: group.command.clone(), copy }).collect()
+    let slo = group.slo.clone().filter(|_| world.needs_weft());
+    let key = |copy| Key { world, best_effort, command: group.command.clone(), slo: slo.clone(), copy };
+    (0..group.copies).map(key).collect()
 }
 
 /// The one program of a side that has one.
@@ -217,8 +222,8 @@ impl Stage<'_> {
 
     fn launch(&mut self, key: &Key) -> Result<Program, String> {
         let class = if key.best_effort { Class::BestEffort } else { Class::Latency };
-        let group = Group { copies: 1, command: key.command.clone() };
-        let command = self.daemons.command(key.world, class, &group.words(&self.plan.workloads))?;
+        let group = Group { copies: 1, command: key.command.clone(), slo: key.slo.clone() };
+        let command = self.daemons.command(key.world, class, &group, &self.plan.workloads)?;
         Program::start(format!("`{}` ({})", key.command, key.world), command)
     }
 
@@ -299,8 +304,12 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What both programs of a pair do alone, where a daemon counts their launches. A pair of many has none.
+    /// What both programs of a pair do alone, where a daemon counts their launches. A pair of many has none, and of
+    /// objectives the simulator knows nothing.
     fn solos(&mut self, pair: &Pair) -> Option<Solos> {
+        if pair.latency.slo.is_some() {
+            return None;
+        }
         let worlds = [World::WeftTime, World::Weft];
         let world = worlds.into_iter().find(|world| self.plan.chosen(*world))?;
         let latency = single(keys(world, Class::Latency, &pair.latency))?;

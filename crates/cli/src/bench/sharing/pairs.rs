@@ -1,5 +1,6 @@
 //! Which programs are measured together: a line each, `name = LATENCY COMMAND | BEST-EFFORT COMMAND`.
 
+use policy::Span;
 use serde::{Deserialize, Serialize};
 
 /// What is measured where nothing else is asked for. The last one only with `--many`.
@@ -35,6 +36,9 @@ pub(super) struct Group {
     pub(super) copies: usize,
     /// As it was written, before the folder of workloads is put in: it says the same on every machine.
     pub(super) command: String,
+    /// How long a burst of it may take, under Weft; else as long as alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slo: Option<String>,
 }
 
 impl Group {
@@ -46,10 +50,13 @@ impl Group {
 
 impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.copies {
-            1 => f.write_str(&self.command),
-            copies => write!(f, "{copies} x {}", self.command),
+        if self.copies != 1 {
+            write!(f, "{} x ", self.copies)?;
         }
+        if let Some(slo) = &self.slo {
+            write!(f, "--slo {slo} ")?;
+        }
+        f.write_str(&self.command)
     }
 }
 
@@ -85,7 +92,11 @@ fn pair(line: &str) -> Result<Pair, String> {
     if best_effort.contains('|') {
         return Err(form());
     }
-    Ok(Pair { name: name.into(), latency: group(latency)?, best_effort: group(best_effort)? })
+    let pair = Pair { name: name.into(), latency: group(latency)?, best_effort: group(best_effort)? };
+    match pair.best_effort.slo {
+        None => Ok(pair),
+        Some(_) => Err("a best-effort program has no objective: `--slo` is for the latency side".into()),
+    }
 }
 
 fn group(text: &str) -> Result<Group, String> {
@@ -97,9 +108,17 @@ fn group(text: &str) -> Result<Group, String> {
         }
         _ => (1, &words[..]),
     };
+    let (slo, command) = match command {
+        ["--slo", slo, command @ ..] => {
+            let problem = |_| format!("`--slo {slo}`: expected a time such as 3ms");
+            slo.parse::<Span>().map_err(problem)?;
+            (Some((*slo).to_owned()), command)
+        }
+        _ => (None, command),
+    };
     match command.is_empty() {
         true => Err("a command is missing; write `name = LATENCY COMMAND | BEST-EFFORT COMMAND`".into()),
-        false => Ok(Group { copies, command: command.join(" ") }),
+        false => Ok(Group { copies, command: command.join(" "), slo }),
     }
 }
 
@@ -111,7 +130,7 @@ mod tests {
     fn a_line_is_a_pair() {
         let text = "# programs\n\none = a --batch 1 | b --train # noted\nmany = 8 x a|2 x b\n";
         let pairs = read(text).unwrap();
-        let group = |copies, command: &str| Group { copies, command: command.into() };
+        let group = |copies, command: &str| Group { copies, command: command.into(), slo: None };
         assert_eq!(
             pairs,
             [
@@ -120,6 +139,9 @@ mod tests {
             ]
         );
         assert_eq!(pairs[1].latency.to_string(), "8 x a");
+        let held = &read("held = 2 x --slo 3ms a --slo 5 | b").unwrap()[0].latency;
+        assert_eq!(held, &Group { slo: Some("3ms".into()), ..group(2, "a --slo 5") });
+        assert_eq!(held.to_string(), "2 x --slo 3ms a --slo 5");
     }
 
     #[test]
@@ -136,6 +158,9 @@ mod tests {
         check("a = | c", "a command is missing");
         check("a = 3 x | c", "a command is missing");
         check("a = 0 x b | c", "expected 1 to 64");
+        check("a = --slo 3 b | c", "expected a time such as 3ms");
+        check("a = --slo 3ms | c", "a command is missing");
+        check("a = b | --slo 3ms c", "a best-effort program has no objective");
         check("a = 99999999999999999999 x b | c", "expected 1 to 64");
         check("a/b = b | c", "is no name");
         check("a = b | c\na = d | e", "line 2: there are two pairs `a`");
