@@ -99,8 +99,9 @@ pub(super) struct Ladder {
     settled: Time,
     /// By rung: not before then, and for how long the next time.
     barred: Vec<(Time, Span)>,
-    /// Those on this rung.
+    /// Those on this rung, and what they are compared with.
     bursts: Bursts,
+    promised: bool,
     /// How much best-effort work there was so far that this ladder is for, and when there last was some.
     beside: Span,
     blamed: Time,
@@ -199,6 +200,7 @@ impl Ladder {
             settled: Time::ZERO,
             barred: vec![(Time::ZERO, AGAIN_FIRST); rungs],
             bursts: Bursts::default(),
+            promised: false,
             beside: Span::ZERO,
             blamed: Time::ZERO,
         }
@@ -225,6 +227,9 @@ impl Ladder {
     fn burst(&mut self, now: Time, ratio: u64, promised: bool, known: Option<Bursts>) -> Verdict {
         if now < self.settled {
             return Verdict::Borne;
+        }
+        if promised != self.promised {
+            (self.promised, self.bursts) = (promised, Bursts::default());
         }
         let without = if promised { Some(Bursts::default()) } else { known };
         self.bursts.add(ratio);
@@ -391,15 +396,14 @@ impl Adjustment {
         self.slice.saw(now, beside.in_time);
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
         let is_first = self.watched.is_empty();
-        let (mut worst, mut undisturbed, mut is_back) = (None, true, false);
+        let nobody_was_there = !self.watched.values().any(|watched| watched.is_active(now));
+        let (mut worst, mut undisturbed) = (None, true);
         for tenant in latency {
-            is_back |= !self.watched.contains_key(&tenant.id);
             let watched = self.watched.entry(tenant.id).or_insert_with(|| {
                 self.again = self.again.min(if is_first { MEASURE_AGAIN } else { MEASURE_NEWCOMER });
                 Watched::new(now, tenant)
             });
             if tenant.wanted > watched.wanted {
-                is_back |= !watched.is_active(now);
                 watched.active = now;
             }
             let passed = (now - self.looked).nanos();
@@ -427,11 +431,11 @@ impl Adjustment {
             }
         }
         self.looked = now;
-        if is_back {
+        let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
+        if nobody_was_there && active {
             self.space.settle(now);
             self.slice.settle(now);
         }
-        let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
         if !active || beside.all == Span::ZERO {
             (self.measuring, self.doubt) = (None, None);
             return Need::None;
@@ -603,6 +607,34 @@ mod tests {
             rung = rung.min(adjustment.space.rung());
         }
         assert_eq!(rung, 4);
+    }
+
+    #[test]
+    fn many_who_come_and_go_are_looked_at() {
+        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let tenant = |id| TenantView { burst_alone: Span::from_millis(2), ..TenantView::new(TenantId(id)) };
+        let mut tenants: Vec<TenantView> = (0..80).map(tenant).collect();
+        for step in 0..2_000u64 {
+            // Each has a burst every 1.6 s, so that one comes back every 20 ms.
+            let tenant = &mut tenants[step as usize / 2 % 80];
+            tenant.bursts += 1;
+            tenant.wanted += Span::from_millis(2);
+            tenant.burst = Span::from_millis(8);
+            adjustment.look(at(step * 10), tenants.iter(), in_both_ways(step + 1));
+        }
+        assert_eq!(adjustment.space.rung(), 0);
+    }
+
+    #[test]
+    fn who_has_no_time_left_is_seen_within_a_dozen_bursts() {
+        let mut ladder = Ladder::new(6, 4);
+        for burst in 0..150 {
+            ladder.burst(at(burst * 10), 300, true, None);
+        }
+        for burst in 150..162 {
+            ladder.burst(at(burst * 10), 1_300, false, Some(Bursts::default()));
+        }
+        assert!(ladder.rung() < 4, "{ladder:?}");
     }
 
     #[test]
