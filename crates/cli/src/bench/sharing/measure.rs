@@ -433,7 +433,12 @@ impl Stage<'_> {
                 lost.push((key, reason));
             }
         }
-        let glances = watched.then(|| Glances::start(self.daemons.place(), at_ns));
+        let process = |key: &Key| match self.slots.get(key) {
+            Some(Slot::Running(program)) => Some(program.id()),
+            _ => None,
+        };
+        let processes = keys.iter().filter_map(process).collect();
+        let glances = watched.then(|| Glances::start(self.daemons.place(), at_ns, processes));
         // Whoever was told answers, also when others are gone: nobody may answer the next order with this one's answer.
         let (mut latency, mut best_effort) = (Vec::new(), Vec::new());
         for key in keys.iter().filter(|key| lost.iter().all(|(other, _)| other != key)).collect::<Vec<_>>() {
