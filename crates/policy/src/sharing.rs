@@ -15,6 +15,7 @@ mod division;
 mod window;
 mod allowance;
 mod depth;
+mod ladder;
 mod adjust;
 mod tgs;
 mod manner;

@@ -6,7 +6,7 @@
 //!
 //! 1. Down fast: a few bad bursts are enough, and very bad ones take more than one rung. On the lowest, best-effort work
 //!    waits altogether: what it waits for is the promise that was made to others.
-//! 2. Up slowly: only after [`CALM`] of good bursts, and a rung that turned out bad is not tried again before a time that
+//! 2. Up slowly: only after two seconds of good bursts, and a rung that turned out bad is not tried again before a time that
 //!    doubles whenever it does, so that it settles instead of swinging.
 //! 3. Nothing is learned from bursts of which is not known how long they take alone. Where that stays unknown while
 //!    best-effort work runs, that work is held to find out: until everybody was seen, and for no longer than two bursts
@@ -21,18 +21,12 @@
 //!    comes back.
 
 use super::TenantView;
+use super::ladder::{AGAIN_MOST, BURSTS, Bursts, Ladder, Verdict};
 use crate::{Span, TenantId, Time};
 use std::collections::BTreeMap;
 
-/// Good bursts for this long, and one rung more is tried.
-const CALM: Span = Span::from_secs(2);
-/// A rung that was bad is not tried again for this long, at first and at most.
-const AGAIN_FIRST: Span = Span::from_secs(5);
-const AGAIN_MOST: Span = Span::from_secs(320);
 /// A latency tenant is idle after this long without work.
 const IDLE: Span = Span::from_secs(1);
-/// Best-effort work that wanted nothing for this long did nothing to the bursts that end now.
-const BLAME: Span = Span::from_millis(100);
 /// How busy a tenant is, is seen over this long; and what leaves time to others, in millionths.
 const BUSY_OVER: Span = Span::from_millis(500);
 const LEAVE_TIME: u64 = 800_000;
@@ -49,131 +43,22 @@ const MEASURE_AGAIN: Span = Span::from_millis(100);
 const MEASURE_NEWCOMER: Span = Span::from_secs(2);
 /// And where it did.
 const MEASURE_ANEW: Span = Span::from_secs(60);
-/// What was launched on the rung before, or while nobody needed the GPU, is in the way for so long.
-const SETTLED: Span = Span::from_millis(60);
-/// Bursts that tell something about a rung.
-const BURSTS: u64 = 12;
-/// What a burst may take of what it takes alone or of its objective, on average, in thousandths: more is bad, less is
-/// good.
-const BAD: u64 = 1_060;
-const GOOD: u64 = 1_030;
-/// A burst that takes more is in the tail; more than this part of them is bad, half of it is good, in thousandths.
-const TAIL: u64 = 1_200;
-const TAIL_BAD: u64 = 40;
 /// How long best-effort work is held to see how bursts are without it: so many bursts that nobody disturbs, or so long.
-/// For how long that is believed, and what it says at most, in thousandths.
+/// For how long that is believed.
 const DOUBT_BURSTS: u64 = 12;
 const DOUBT_BURSTS_LEAST: u64 = 4;
 const DOUBT_MOST: Span = Span::from_millis(250);
 const WITHOUT_FOR: Span = Span::from_secs(5);
-const WITHOUT_MOST: u64 = 2_000;
 /// Where that may be chance, more are seen after so many times as long as it took, and are added to those that were seen
 /// not longer ago than this, up to so many.
 const UNSURE_AGAIN: u64 = 10;
 const WITHOUT_KEPT: Span = Span::from_secs(15);
 const WITHOUT_BURSTS: u64 = 192;
-/// Differences of so many standard errors are none of chance: they are looked for at every burst.
-const SURE: u64 = 3;
-/// Where chance hides no more than this part, what is as good as without best-effort work is good.
-const CHANCE_LEAST: u64 = 100;
-/// What tells something about a tail.
-const TAIL_BURSTS: u64 = 3;
-/// So bad that a single rung will not do, nor two.
-const VERY_BAD: u64 = 1_400;
-const WORST: u64 = 2_000;
 /// What of an objective is taken for all of it: tails are longer than averages.
 const OF_OBJECTIVE: u64 = 800;
 /// Who has work for more than this part of the time, in millionths, has no time to lose, whatever its objective allows:
 /// what comes next would wait.
 const FULL: u64 = 700_000;
-/// A single burst says no more than this; something stopped the program.
-const RATIO_MOST: u64 = 4_000;
-
-/// Something that can be more or less, and what became of it.
-#[derive(Clone, Debug)]
-pub(super) struct Ladder {
-    rung: usize,
-    rungs: usize,
-    since: Time,
-    /// What ends before says nothing about this rung.
-    settled: Time,
-    /// By rung: not before then, and for how long the next time.
-    barred: Vec<(Time, Span)>,
-    /// Those on this rung, and what they are compared with.
-    bursts: Bursts,
-    promised: bool,
-    /// How much best-effort work there was so far that this ladder is for, and when there last was some.
-    beside: Span,
-    blamed: Time,
-}
-
-/// What is to be done about bad bursts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// Nothing, or it was done.
-    Borne,
-    /// See whether they are as bad without best-effort work.
-    Doubted,
-    /// They may be as bad without it, or that may be chance.
-    Unsure,
-}
-
-/// Bursts, by what they took of what they may, in thousandths.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bursts {
-    count: u64,
-    sum: u64,
-    squares: u64,
-    /// How many were in the tail.
-    long: u64,
-}
-
-impl Bursts {
-    fn add(&mut self, ratio: u64) {
-        self.count += 1;
-        let counted = ratio.min(RATIO_MOST);
-        self.sum += counted;
-        self.squares += counted * counted;
-        self.long += u64::from(ratio > TAIL);
-    }
-
-    /// 0 without any.
-    fn mean(&self) -> u64 {
-        self.sum / self.count.max(1)
-    }
-
-    /// The part in the tail, in thousandths.
-    fn tail(&self) -> u64 {
-        self.long * 1_000 / self.count.max(1)
-    }
-
-    fn and(self, more: Bursts) -> Bursts {
-        Bursts {
-            count: self.count + more.count,
-            sum: self.sum + more.sum,
-            squares: self.squares + more.squares,
-            long: self.long + more.long,
-        }
-    }
-
-    fn halved(self) -> Bursts {
-        Bursts { count: self.count / 2, sum: self.sum / 2, squares: self.squares / 2, long: self.long / 2 }
-    }
-
-    /// How far chance alone may set the means of two lots of bursts apart, and their tails.
-    fn chance(&self, other: &Bursts) -> (u64, u64) {
-        let variance_of_mean = |bursts: &Bursts| {
-            let count = bursts.count.max(1);
-            (bursts.squares / count).saturating_sub(bursts.mean() * bursts.mean()) / count
-        };
-        let variance_of_tail = |bursts: &Bursts| {
-            let tail = other.tail().min(1_000);
-            tail * (1_000 - tail) / bursts.count.max(1)
-        };
-        let sum = |variance: &dyn Fn(&Bursts) -> u64| SURE * (variance(self) + variance(other)).isqrt();
-        (sum(&variance_of_mean), sum(&variance_of_tail))
-    }
-}
 
 /// Best-effort work is held to see how bursts are without it.
 #[derive(Clone, Copy, Debug)]
@@ -189,120 +74,6 @@ struct Without {
     at: Time,
     took: Span,
     bursts: Bursts,
-}
-
-impl Ladder {
-    pub(super) fn new(rungs: usize, start: usize) -> Ladder {
-        Ladder {
-            rung: start,
-            rungs,
-            since: Time::ZERO,
-            settled: Time::ZERO,
-            barred: vec![(Time::ZERO, AGAIN_FIRST); rungs],
-            bursts: Bursts::default(),
-            promised: false,
-            beside: Span::ZERO,
-            blamed: Time::ZERO,
-        }
-    }
-
-    /// There was this much best-effort work so far that it is for.
-    fn saw(&mut self, now: Time, beside: Span) {
-        if beside > self.beside {
-            self.blamed = now;
-        }
-        self.beside = beside;
-    }
-
-    fn is_to_blame(&self, now: Time) -> bool {
-        self.beside > Span::ZERO && now < self.blamed + BLAME
-    }
-
-    pub(super) fn rung(&self) -> usize {
-        self.rung
-    }
-
-    /// A burst took this many thousandths of what it may, or of what it was promised. `known`: what they take without
-    /// best-effort work, where that was seen.
-    fn burst(&mut self, now: Time, ratio: u64, promised: bool, known: Option<Bursts>) -> Verdict {
-        if now < self.settled {
-            return Verdict::Borne;
-        }
-        if promised != self.promised {
-            (self.promised, self.bursts) = (promised, Bursts::default());
-        }
-        let without = if promised { Some(Bursts::default()) } else { known };
-        self.bursts.add(ratio);
-        if self.bursts.count < BURSTS {
-            return Verdict::Borne;
-        }
-        if self.rung == 0 && !promised {
-            // It is held here, so whatever they took is not its doing.
-            if self.since + CALM <= now && self.rungs > 1 && self.barred[1].0 <= now {
-                self.to(now, 1);
-            } else {
-                self.bursts = Bursts::default();
-            }
-            return Verdict::Borne;
-        }
-        let besides = without.unwrap_or_default();
-        let mean = self.bursts.mean() * 1_000 / besides.mean().clamp(1_000, WITHOUT_MOST);
-        let tail = self.bursts.tail().saturating_sub(besides.tail());
-        // Where bursts differ a lot without it, a few bad ones may be chance.
-        let (by_chance, tail_by_chance) =
-            if besides.count > 0 { self.bursts.chance(&besides) } else { Default::default() };
-        let (seems_long, seems_to_have_tail) = (mean > BAD, tail > TAIL_BAD && self.bursts.long >= TAIL_BURSTS);
-        let (is_long, has_tail) = (seems_long && mean > 1_000 + by_chance, seems_to_have_tail && tail > tail_by_chance);
-        if is_long || has_tail {
-            if without.is_none() {
-                return Verdict::Doubted;
-            }
-            self.bar(now);
-            let down = match mean {
-                WORST.. => 4,
-                VERY_BAD.. => 2,
-                _ => 1,
-            };
-            self.to(now, self.rung.saturating_sub(down));
-            return Verdict::Borne;
-        }
-        // Good is good beyond doubt: an excuse that may be chance keeps a rung, and is no reason for the next.
-        let good = |mean: u64, tail: u64| mean < GOOD && tail <= TAIL_BAD / 2;
-        let is_known = besides.count > 0 && by_chance < CHANCE_LEAST;
-        let is_good = good(self.bursts.mean(), self.bursts.tail()) || is_known && good(mean, tail);
-        if is_good && self.since + CALM <= now {
-            let next = self.rung + 1;
-            if next < self.rungs && self.barred[next].0 <= now {
-                self.to(now, next);
-            } else {
-                self.to(now, self.rung);
-            }
-        } else if self.bursts.count >= 16 * BURSTS {
-            // What was long ago says little.
-            self.bursts = self.bursts.halved();
-        }
-        if seems_long || seems_to_have_tail { Verdict::Unsure } else { Verdict::Borne }
-    }
-
-    fn bar(&mut self, now: Time) {
-        let (until, wait) = &mut self.barred[self.rung];
-        *until = now + *wait;
-        *wait = wait.scale(2, 1).min(AGAIN_MOST);
-    }
-
-    /// What was launched before is another's doing.
-    fn settle(&mut self, now: Time) {
-        self.settled = now + SETTLED;
-    }
-
-    fn to(&mut self, now: Time, rung: usize) {
-        if rung != self.rung {
-            self.since = now;
-            self.settle(now);
-        }
-        self.rung = rung;
-        self.bursts = Bursts::default();
-    }
 }
 
 /// What is known of one latency tenant.
@@ -626,18 +397,6 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_time_left_is_seen_within_a_dozen_bursts() {
-        let mut ladder = Ladder::new(6, 4);
-        for burst in 0..150 {
-            ladder.burst(at(burst * 10), 300, true, None);
-        }
-        for burst in 150..162 {
-            ladder.burst(at(burst * 10), 1_300, false, Some(Bursts::default()));
-        }
-        assert!(ladder.rung() < 4, "{ladder:?}");
-    }
-
-    #[test]
     fn who_does_nothing_is_not_blamed() {
         let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
@@ -793,15 +552,6 @@ mod tests {
             }
             assert_eq!(adjustment.leave_time(), leaves, "{work}");
         }
-    }
-
-    #[test]
-    fn a_tail_is_bad_even_where_the_mean_is_good() {
-        let mut ladder = Ladder::new(6, 4);
-        for burst in 0..200 {
-            ladder.burst(at(burst * 10), if burst % 15 == 0 { 1_400 } else { 1_000 }, false, Some(Bursts::default()));
-        }
-        assert!(ladder.rung() < 4, "{ladder:?}");
     }
 
     #[test]

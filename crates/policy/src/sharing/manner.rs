@@ -1,8 +1,9 @@
 //! By what rule best-effort tenants are let in: Weft's, or one of the published ones to compare with on the same
 //! machinery.
 
-use super::adjust::{Adjustment, Beside, Ladder, Need};
+use super::adjust::{Adjustment, Beside, Need};
 use super::depth::Depth;
+use super::ladder::Ladder;
 use super::tgs::Tgs;
 use super::{Class, Gate, GpuView, TenantView, WHOLE};
 use crate::{Span, TenantId, Time};
