@@ -195,7 +195,8 @@ impl Machine {
             }
             if Instant::now() > deadline {
                 let talk = std::fs::read_to_string(self.folder.path().join("daemon.txt")).unwrap_or_default();
-                panic!("waited in vain for {what}; the daemon said:\n{talk}");
+                let status = self.try_status().unwrap_or_default();
+                panic!("waited in vain for {what}; at last: {status:#}\nthe daemon said:\n{talk}");
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -10,7 +10,7 @@
 //!    doubles whenever it does, so that it settles instead of swinging.
 //! 3. Nothing is learned from bursts of which is not known how long they take alone. Where that stays unknown while
 //!    best-effort work runs, that work is held to find out: until everybody was seen, and for no longer than two bursts
-//!    take, which somebody waits for. Where that did not do it is tried again, later and later, and where it did every
+//!    take with the pauses between them, which somebody waits for. Where that did not do it is tried again, later and later, and where it did every
 //!    minute, because programs change.
 //! 4. Nobody is blamed who did nothing: bursts tell something about a rung while best-effort work that shares in its way
 //!    wants the GPU. And before a rung is left for bad bursts, best-effort work is held for a few more: what is as bad
@@ -31,7 +31,7 @@ const IDLE: Span = Span::from_secs(1);
 const BUSY_OVER: Span = Span::from_millis(500);
 const LEAVE_TIME: u64 = 800_000;
 /// How long best-effort work is held to see a latency tenant alone, at least and at most: as long as so many bursts of
-/// its take.
+/// its take with the pauses between them.
 const HOLD_LEAST: Span = Span::from_millis(6);
 const HOLD_MOST: Span = Span::from_millis(60);
 const HOLD_BURSTS: u64 = 2;
@@ -83,8 +83,9 @@ struct Watched {
     wanted: Span,
     /// When it last had work.
     active: Time,
-    /// How long its last burst took.
-    burst: Span,
+    /// When its last burst was seen, and how long it is from one to the next.
+    burst_at: Time,
+    every: Span,
     /// Bursts since it was last seen alone.
     unknown: u32,
     /// Bursts in the present hold of which is known what they take alone.
@@ -98,7 +99,15 @@ struct Watched {
 impl Watched {
     fn new(now: Time, tenant: &TenantView) -> Watched {
         let (bursts, wanted) = (tenant.bursts, tenant.wanted);
-        Watched { bursts, wanted, active: now, burst: tenant.burst, unknown: 0, seen: 0, ratio: 0, busy: 0 }
+        let every = tenant.burst;
+        Watched { bursts, wanted, active: now, burst_at: now, every, unknown: 0, seen: 0, ratio: 0, busy: 0 }
+    }
+
+    /// It had so many more bursts, of which the last took this long.
+    fn had(&mut self, now: Time, bursts: u64, burst: Span) {
+        let every = (now - self.burst_at).scale(1, bursts.max(1)).max(burst).min(IDLE);
+        self.every = (self.every.scale(3, 4) + every.scale(1, 4)).max(burst);
+        self.burst_at = now;
     }
 
     fn is_active(&self, now: Time) -> bool {
@@ -190,7 +199,8 @@ impl Adjustment {
             }
             undisturbed &= tenant.undisturbed;
             let bursts = tenant.bursts.saturating_sub(watched.bursts);
-            (watched.bursts, watched.burst) = (tenant.bursts, tenant.burst);
+            watched.bursts = tenant.bursts;
+            watched.had(now, bursts, tenant.burst);
             match ratio(tenant, watched.busy) {
                 Some((ratio, promised)) => {
                     watched.unknown = 0;
@@ -260,7 +270,7 @@ impl Adjustment {
         let due = if unknown { self.measured + self.again } else { self.measured + MEASURE_ANEW };
         if now >= due || unknown && self.measured == Time::ZERO {
             let all = self.watched.values().filter(|watched| watched.unknown > 0 || !unknown);
-            let longest = all.map(|watched| watched.burst).max().unwrap_or(Span::ZERO);
+            let longest = all.map(|watched| watched.every).max().unwrap_or(Span::ZERO);
             self.measuring = Some(now + longest.scale(HOLD_BURSTS, 1).max(HOLD_LEAST).min(HOLD_MOST));
             for watched in self.watched.values_mut() {
                 watched.seen = 0;
@@ -500,7 +510,7 @@ mod tests {
             tenant.burst = Span::from_millis(5);
             held += u32::from(look(&mut adjustment, step * 10, &tenant) == Need::All);
         }
-        assert!((6..16).contains(&held), "{held} of 1000 looks");
+        assert!((12..32).contains(&held), "{held} of 1000 looks");
         for step in 1000..10_000 {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);
@@ -528,6 +538,33 @@ mod tests {
         }
         let (first, last) = (held[0], held[held.len() - 1]);
         assert!(last - first < 8, "held from {first} to {last} ms, {} times", held.len());
+    }
+
+    #[test]
+    fn who_pauses_is_seen_in_the_first_hold() {
+        // Bursts of 2 ms every 10: how long one takes alone is known once best-effort work was held for all of one.
+        for phase in 0..10 {
+            let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+            let mut tenant = TenantView { burst: Span::from_millis(2), ..TenantView::new(TenantId(0)) };
+            let (mut alone, mut holds, mut known_in) = (0, 0, 0);
+            for millis in 0..1_000 {
+                let held = look(&mut adjustment, millis, &tenant) == Need::All;
+                holds += u32::from(held && alone == 0);
+                alone = if held { alone + 1 } else { 0 };
+                let within = (millis + phase) % 10;
+                if within < 2 {
+                    tenant.wanted += Span::from_millis(1);
+                }
+                if within == 2 {
+                    tenant.bursts += 1;
+                    if alone > 2 && known_in == 0 {
+                        tenant.burst_alone = Span::from_millis(2);
+                        known_in = holds;
+                    }
+                }
+            }
+            assert_eq!(known_in, 1, "bursts begin {phase} ms earlier");
+        }
     }
 
     #[test]
