@@ -26,6 +26,19 @@ const SLICED_NS: u64 = 10_000_000_000;
 /// A process that did nothing for so long does not get a part of its tenant's allowance.
 const ACTIVE_NS: u64 = 100_000_000;
 
+/// Who else had work on a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Company {
+    pub(super) anybody: bool,
+    pub(super) best_effort: bool,
+}
+
+impl Company {
+    fn and(self, other: Company) -> Company {
+        Company { anybody: self.anybody || other.anybody, best_effort: self.best_effort || other.best_effort }
+    }
+}
+
 /// One tenant on one GPU.
 #[derive(Debug)]
 pub(super) struct Account {
@@ -37,9 +50,9 @@ pub(super) struct Account {
     bursts: u64,
     burst_ns: u64,
     burst_alone_ns: u64,
-    /// Whether nobody else had work since a burst last ended, and in the look in which it did.
-    burst_alone: bool,
-    /// Nobody else had anything done during the bursts that ended last.
+    /// Who else had work since a burst last ended, and in the look in which it did.
+    company: Company,
+    /// No best-effort work was done during the bursts that ended last.
     undisturbed: bool,
     /// How long bursts wait for the GPU alone, after their last launch, in thousandths of their GPU time; `None` while
     /// that is not known.
@@ -103,7 +116,7 @@ impl Account {
             bursts: 0,
             burst_ns: 0,
             burst_alone_ns: 0,
-            burst_alone: true,
+            company: Company::default(),
             undisturbed: false,
             alone_wait_permille: None,
             marks: VecDeque::with_capacity(MARKS),
@@ -221,16 +234,16 @@ impl Account {
         }
     }
 
-    /// The look is over. `alone` says whether nobody else had anything done meanwhile.
-    pub(super) fn end(&mut self, interval: Interval, alone: bool) {
+    /// The look is over, and these others had something done meanwhile.
+    pub(super) fn end(&mut self, interval: Interval, company: Company) {
         let Interval { from_ns, to_ns } = interval;
         self.wanted_ns = self.wanted_ns.saturating_add(self.look.wanted_ns.min(to_ns - from_ns));
         self.bursts = self.bursts.saturating_add(self.look.bursts);
-        self.burst_alone &= alone;
+        self.company = self.company.and(company);
         if self.look.bursts > 0 {
             self.end_bursts();
-            self.undisturbed = self.burst_alone;
-            self.burst_alone = alone;
+            self.undisturbed = !self.company.best_effort;
+            self.company = company;
         }
         if self.marks.back().is_none_or(|mark| to_ns - mark.at_ns.min(to_ns) >= MARK_EVERY_NS) {
             if self.marks.len() == MARKS {
@@ -250,7 +263,7 @@ impl Account {
     fn end_bursts(&mut self) {
         let (work_ns, wait_ns) = (self.look.burst_work_ns, self.look.burst_wait_ns);
         let (took_ns, count) = (self.look.burst_ns, self.look.bursts);
-        if self.burst_alone && work_ns > 0 {
+        if !self.company.anybody && work_ns > 0 {
             let permille = wait_ns.saturating_mul(1_000) / work_ns;
             let next = self.alone_wait_permille.map_or(permille, |known| known - known / 8 + permille / 8);
             self.alone_wait_permille = Some(next);

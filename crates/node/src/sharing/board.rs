@@ -4,7 +4,7 @@
 //! processes say of themselves moves their own tenant's numbers only; who is more important than whom is taken from the
 //! ledger.
 
-use super::account::{Account, Interval};
+use super::account::{Account, Company, Interval};
 use super::gpus::Gpu;
 use super::learned::{Knowledge, Learned};
 use super::ledger::{Ledger, Token};
@@ -190,10 +190,16 @@ impl Board {
             account.read(page.as_ref(), &mut occupant.seen, interval, memory, in_turns);
         }
         self.accounts.retain(|_, account| account.processes > 0);
-        let busy = self.accounts.values().filter(|account| account.was_on_gpu()).count();
-        for account in self.accounts.values_mut() {
-            let others = busy - usize::from(account.was_on_gpu());
-            account.end(interval, others == 0);
+        let is_best_effort =
+            |tenant: &u32| ledger.get(*tenant).is_some_and(|tenant| tenant.share.class == Class::BestEffort);
+        let on_gpu = self.accounts.iter().filter(|(_, account)| account.was_on_gpu());
+        let (all, best_effort) = on_gpu.fold((0, 0), |(all, best_effort), (tenant, _)| {
+            (all + 1, best_effort + usize::from(is_best_effort(tenant)))
+        });
+        for (tenant, account) in &mut self.accounts {
+            let own = usize::from(account.was_on_gpu());
+            let own_best_effort = own * usize::from(is_best_effort(tenant));
+            account.end(interval, Company { anybody: all > own, best_effort: best_effort > own_best_effort });
         }
     }
 

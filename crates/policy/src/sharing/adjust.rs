@@ -43,7 +43,7 @@ const MEASURE_AGAIN: Span = Span::from_millis(100);
 const MEASURE_NEWCOMER: Span = Span::from_secs(2);
 /// And where it did.
 const MEASURE_ANEW: Span = Span::from_secs(60);
-/// How long best-effort work is held to see how bursts are without it: so many bursts that nobody disturbs, or so long.
+/// How long best-effort work is held to see how bursts are without it: so many bursts that it does not disturb, or so long.
 /// For how long that is believed.
 const DOUBT_BURSTS: u64 = 12;
 const DOUBT_BURSTS_LEAST: u64 = 4;
@@ -237,7 +237,7 @@ impl Adjustment {
     }
 
     /// Goes on to see how bursts are without best-effort work, and knows in the end. What was launched before it was held
-    /// may run for long: only bursts that nobody disturbed count.
+    /// may run for long: only bursts that it did not disturb count. Other latency tenants may, with it as without.
     fn doubted(&mut self, now: Time, undisturbed: Option<u64>) {
         let Some(doubt) = &mut self.doubt else { return };
         undisturbed.into_iter().for_each(|ratio| doubt.bursts.add(ratio));

@@ -39,7 +39,7 @@ pub struct TenantView {
     pub burst_alone: Span,
     /// Bursts that it has finished.
     pub bursts: u64,
-    /// Nobody else had anything on the GPU during its last burst.
+    /// No best-effort work was on the GPU during its last burst.
     pub undisturbed: bool,
     /// How long a burst may take, where it was said.
     pub objective: Option<Span>,

@@ -245,6 +245,18 @@ fn a_slower_host_is_no_neighbour_and_a_neighbour_is() {
 }
 
 #[test]
+fn best_effort_work_is_not_blamed_for_what_others_do() {
+    for (neighbour, undisturbed) in [("latency", true), ("standard", true), ("best-effort", false)] {
+        let mut bench = Bench::new(&[r#"{"class": "latency"}"#, &format!(r#"{{"class": "{neighbour}"}}"#)]);
+        bench.tick();
+        for _ in 0..3 {
+            assert_eq!(burst(&mut bench, 0, MS, u64::MAX).1, 0, "it is not alone beside one that is {neighbour}");
+        }
+        assert_eq!(bench.board.view.tenants[0].undisturbed, undisturbed, "{neighbour}");
+    }
+}
+
+#[test]
 fn beside_one_that_stands_aside_a_program_is_alone() {
     let mut bench = Bench::new(&[r#"{"class": "latency"}"#, r#"{"class": "best-effort"}"#]);
     bench.tick();
