@@ -218,13 +218,15 @@ impl Cluster {
                 let batch = Batch { stretched: worker.share.permille(), ..running.batch };
                 let wanted = policy.wanted(&worker.shape, &latencies[worker.function], batch);
                 let late = policy.late(&worker.shape, &latencies[worker.function], batch);
-                claims.push(Claim { training: false, request, limit, quota, wanted, late });
+                let reach = policy.reach(&worker.shape, &latencies[worker.function], batch.size);
+                claims.push(Claim { training: false, request, limit, quota, wanted, late, reach });
                 active.push(id);
             }
         }
         for (job, _) in &parts {
             let (request, limit) = policy.training(&self.jobs[*job].spec);
-            claims.push(Claim { training: true, request, limit, quota: 1_000, wanted: f64::from(limit), late: false });
+            let wanted = f64::from(limit);
+            claims.push(Claim { training: true, request, limit, quota: 1_000, wanted, late: false, reach: wanted });
         }
         policy.divide(&claims, &mut grants);
         check(&grants);

@@ -6,6 +6,8 @@ use policy::{ModelId, Span};
 
 /// Hundredths of a GPU.
 const STEPS: usize = 100;
+/// Next to as fast as on all of a GPU is a batch that takes at most so many times as long.
+const NEXT_TO: f64 = 1.05;
 
 /// Latencies of one model.
 #[derive(Clone, Debug)]
@@ -87,6 +89,13 @@ impl Latency {
     pub(super) fn share_for(&self, batch: usize, least: u32, most: u32, seconds: f64) -> f64 {
         let steps = (least..=most).step_by(10).map(f64::from);
         steps.into_iter().find(|share| self.seconds(batch, *share) <= seconds).unwrap_or(f64::from(most))
+    }
+
+    /// The least share on which a batch is next to as fast as on all of a GPU.
+    pub(super) fn enough(&self, batch: usize) -> f64 {
+        let row = &self.seconds[batch - 1];
+        let within = row[STEPS - 1] * NEXT_TO;
+        (row.iter().position(|seconds| *seconds <= within).unwrap_or(STEPS - 1) + 1) as f64 * 10.0
     }
 
     /// Requests a second in batches that take at most so long.

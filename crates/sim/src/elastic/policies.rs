@@ -46,6 +46,8 @@ pub(super) struct Claim {
     pub(super) wanted: f64,
     /// Whether its batch is in danger of being late, as [`Policy::late`] says.
     pub(super) late: bool,
+    /// The share that its batch can use, as [`Policy::reach`] says.
+    pub(super) reach: f64,
 }
 
 /// What somebody gets of a GPU.
@@ -108,6 +110,11 @@ pub(super) trait Policy {
         false
     }
 
+    /// The share that a worker can have while nobody else wants it: its limit, unless idle shares may go beyond.
+    fn reach(&self, shape: &Shape, _latency: &Latency, _batch: usize) -> f64 {
+        f64::from(shape.limit)
+    }
+
     /// Who gets how much of a GPU now, in the order of the claims.
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>);
 
@@ -159,8 +166,8 @@ fn as_placed(claims: &[Claim], grants: &mut Vec<Grant>) {
     grants.extend(claims.iter().map(|claim| Grant::always(f64::from(claim.request))));
 }
 
-/// Serving first: requests, then what batches want beyond them, which is their limit where nobody trains. Training has what is left, up to `training`: requests, or
-/// the same part of each, then the rest in proportion to them.
+/// Serving first: requests, then what batches want beyond them, which is their limit where nobody trains. Training has what
+/// is left, up to `training`: requests, or the same part of each, then the rest in proportion to them.
 fn stretched(claims: &[Claim], grants: &mut Vec<Grant>, training: impl Fn(&Claim) -> u32) {
     let serving = || claims.iter().filter(|claim| !claim.training);
     let alone = claims.iter().all(|claim| !claim.training);

@@ -2,7 +2,9 @@
 //!
 //! Shares as `policy::sharing` gives them: a worker has what it was stretched to, or more, up to its limit, where its
 //! batch would be late otherwise; training is best-effort and has all that is left, so its limit reserves nothing. Where
-//! a batch would be late even so, as slow as its worker was of late, training stands aside until it is done.
+//! a batch would be late even so, as slow as its worker was of late, training stands aside until it is done. Where nobody
+//! trains, what would be idle goes to whoever has a batch, beyond its limit too: limits are for finding places, and live
+//! a share has none that nobody set.
 //! What a worker can do is planned with what neighbours are expected to cost, as `policy::predict` says.
 //! Training stays off GPUs with other training: two jobs take the same share from each other at all times, while workers
 //! leave theirs most of the time.
@@ -34,6 +36,20 @@ impl Weft {
             service.ok().map(Autoscaler::new)
         };
         Weft { scalers: functions.iter().zip(latencies).map(scaler).collect() }
+    }
+}
+
+/// Gives what is idle to those who can use it, in proportion to what they lack.
+fn lend(claims: &[Claim], grants: &mut [Grant]) {
+    let idle = 1_000.0 - grants.iter().map(|grant| grant.share).sum::<f64>();
+    let lacks = |claim: &Claim, grant: &Grant| (claim.reach - grant.share).max(0.0);
+    let lacking: f64 = claims.iter().zip(&*grants).map(|(claim, grant)| lacks(claim, grant)).sum();
+    if idle <= 0.0 || lacking <= 0.0 {
+        return;
+    }
+    let part = (idle / lacking).min(1.0);
+    for (claim, grant) in claims.iter().zip(grants) {
+        grant.share += lacks(claim, grant) * part;
     }
 }
 
@@ -89,8 +105,15 @@ impl Policy for Weft {
         latency.seconds(batch.size, f64::from(shape.limit)) * batch.slower > batch.left * MARGIN
     }
 
+    fn reach(&self, shape: &Shape, latency: &Latency, batch: usize) -> f64 {
+        latency.enough(batch).max(f64::from(shape.limit))
+    }
+
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
         stretched(claims, grants, |_| 1_000);
+        if claims.iter().all(|claim| !claim.training) {
+            lend(claims, grants);
+        }
         if claims.iter().any(|claim| claim.late) {
             let training = claims.iter().zip(grants).filter(|(claim, _)| claim.training);
             training.for_each(|(_, grant)| grant.share = 0.0);
@@ -108,5 +131,29 @@ impl Policy for Weft {
     fn admits(&self, now: Time, function: usize, left: Span) -> bool {
         let scaler = self.scalers[function].as_ref();
         scaler.is_some_and(|scaler| matches!(scaler.admit(now, left), Admission::Wait { .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_idle_is_lent_and_not_where_somebody_trains() {
+        let worker =
+            Claim { training: false, request: 100, limit: 200, quota: 1_000, wanted: 100.0, late: false, reach: 600.0 };
+        let job = Claim { training: true, request: 500, limit: 500, wanted: 500.0, reach: 500.0, ..worker };
+        let shares = |claims: &[Claim]| {
+            let mut grants = Vec::new();
+            Weft::new(&[], &[]).divide(claims, &mut grants);
+            grants.iter().map(|grant| grant.share).collect::<Vec<f64>>()
+        };
+        assert_eq!(shares(&[worker]), [600.0], "all that it can use");
+        assert_eq!(shares(&[worker, worker]), [500.0, 500.0], "of what there is, each the same");
+        let less = Claim { reach: 300.0, ..worker };
+        assert_eq!(shares(&[worker, less]), [600.0, 300.0]);
+        let full = [Claim { request: 500, limit: 500, ..worker }, Claim { request: 500, limit: 500, ..worker }];
+        assert_eq!(shares(&full), [500.0, 500.0], "and nothing that is not there");
+        assert_eq!(shares(&[worker, job]), [100.0, 900.0], "training has what is left");
     }
 }
