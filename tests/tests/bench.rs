@@ -198,7 +198,7 @@ fn pairs_are_measured_and_written_down() {
         "{printed}"
     );
     assert!(file("out.md").contains("## Predicted by the simulator\n"));
-    assert!(printed.contains("\nRequests at random, at half of the capacity alone\nsetting "), "{printed}");
+    assert!(printed.contains("\nRequests at random\nsetting "), "{printed}");
     let page = file("out.md");
     assert!(page.contains("## many\n\n- Latency: `3 x ") && !page.contains(&*machine.folder.path().to_string_lossy()));
     assert!(file("out.html").contains("<svg"));

@@ -23,6 +23,7 @@ use figures::{PairFigures, figures};
 use measure::Plan;
 use node::sharing::Gpus;
 use pairs::Pair;
+use policy::Span;
 use results::{Machine, Options, Results};
 use serde::Serialize;
 use settings::Setting;
@@ -34,7 +35,7 @@ use std::time::Duration;
 /// A pair is a latency program and a best-effort program. Each is measured alone, and together in every setting: the
 /// driver's time slices, MPS, published controllers, Weft. Rounds begin with another setting each, and ratios are taken
 /// within a round, so that a machine that drifts changes nothing. For every pair prints the ratios to alone: throughput
-/// and latency of the latency side, one request after the other and at random at half of its capacity; throughput of
+/// and latency of the latency side, one request after the other and at random at --load of its capacity; throughput of
 /// the best-effort side; and the sum of both. What the machine refuses is said and skipped.
 ///
 /// A program says `ready` and answers orders with latencies, a line of JSON each; bench/workloads/workload.py says how.
@@ -71,6 +72,12 @@ pub(super) struct Arguments {
     /// Seconds of each run with requests at random
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
     poisson_seconds: f64,
+    /// Requests at random, in percent of what latency programs do alone one after the other
+    #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = load)]
+    load: f64,
+    /// How long a request may take to count for goodput, as 40ms [default: twice the 99th percentile alone]
+    #[arg(long, value_name = "TIME", value_parser = objective)]
+    objective: Option<Span>,
     /// Seconds for which programs are busy before they are measured
     #[arg(long, value_name = "SECONDS", default_value = "1.2", value_parser = seconds)]
     lead: f64,
@@ -113,9 +120,6 @@ Examples:
   weft bench sharing --pair resnet50-gpt2 --settings default,mps,weft --output sharing.json
   weft bench sharing --pairs my-pairs.txt --plot sharing.html
   weft bench sharing --from sharing.json --markdown docs/benchmarks/sharing.md";
-
-/// The part of its capacity alone at which requests come at random.
-const POISSON_LOAD: f64 = 0.5;
 
 pub(super) fn main(arguments: &Arguments) -> Result<()> {
     let files = Files::new(arguments)?;
@@ -228,7 +232,8 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             rounds: arguments.rounds,
             closed_seconds: arguments.seconds,
             poisson_seconds: arguments.poisson_seconds,
-            poisson_load: POISSON_LOAD,
+            poisson_load: arguments.load / 100.0,
+            objective_ms: arguments.objective.map(|objective| objective.seconds() * 1e3),
             lead_seconds: arguments.lead,
             seed: arguments.seed,
         },
@@ -291,6 +296,8 @@ fn command(arguments: &Arguments) -> String {
     add("--rounds", arguments.rounds.to_string(), "");
     add("--seconds", arguments.seconds.to_string(), "2");
     add("--poisson-seconds", arguments.poisson_seconds.to_string(), "4");
+    add("--load", arguments.load.to_string(), "50");
+    add("--objective", arguments.objective.map(|objective| objective.to_string()).unwrap_or_default(), "");
     add("--lead", arguments.lead.to_string(), "1.2");
     add("--seed", arguments.seed.to_string(), "1");
     if arguments.many {
@@ -347,6 +354,16 @@ fn rounds(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| "expected a whole number from 1 to 1000".into())
 }
 
+fn load(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (1.0..=1000.0).contains(number));
+    number.ok_or_else(|| "expected a percentage, from 1 to 1000".into())
+}
+
+fn objective(text: &str) -> Result<Span, String> {
+    let span = text.parse().ok().filter(|span| (Span::from_micros(10)..=Span::from_secs(60)).contains(span));
+    span.ok_or_else(|| "expected a time from 10us to 60s, as 40ms".into())
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.01..=3600.0).contains(number));
     number.ok_or_else(|| "expected seconds, from 0.01 to 3600".into())
@@ -386,8 +403,8 @@ mod tests {
         let words = ["--pairs", "/some/where/pairs.txt", "--workloads", "/else", "--sms", "50", "--seconds", "0.5"];
         assert_eq!(command(&typed(&words)), "weft bench sharing --pairs pairs.txt --sms 50 --rounds 3 --seconds 0.5");
         assert_eq!(
-            command(&typed(&["--many", "--settings", "weft"])),
-            "weft bench sharing --settings weft --rounds 3 --many"
+            command(&typed(&["--many", "--settings", "weft", "--load", "120", "--objective", "40ms"])),
+            "weft bench sharing --settings weft --rounds 3 --load 120 --objective 40ms --many"
         );
     }
 
@@ -419,6 +436,8 @@ mod tests {
         assert_eq!((seconds("0.3"), rounds("3")), (Ok(0.3), Ok(3)));
         for text in ["", "0", "-1", "nan", "inf", "3601", "x"] {
             assert!(seconds(text).is_err() && rounds(text).is_err(), "{text}");
+            assert!(load(text).is_err() && objective(text).is_err(), "{text}");
         }
+        assert_eq!((load("120"), objective("40ms")), (Ok(120.0), Ok(Span::from_millis(40))));
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn parts() -> [Part; 2] {
             ],
         },
         Part {
-            heading: "Requests at random, at half of the capacity alone",
+            heading: "Requests at random",
             columns: vec![
                 column("p50", |own| own.poisson.p50),
                 column("p99", |own| own.poisson.p99),

@@ -3,14 +3,15 @@
 //! A ratio compares a run with the mean of the runs alone of the same pair, load and round, so that a machine that is
 //! slower an hour later changes nothing. What could not be measured is absent, never zero.
 
-use super::results::{Given, Load, Refusal, Results, Run, Side};
+use super::results::{Given, Load, Results, Run, Side};
 use super::settings::ALONE;
 use serde::Serialize;
 
 /// The setting of runs in which best-effort programs were by themselves.
 pub(super) const BEST_EFFORT_ALONE: &str = "best-effort-alone";
 
-/// A request counts for goodput when it took at most so many times the 99th percentile alone.
+/// A request counts for goodput when it took at most so many times the 99th percentile alone, unless it was said how long
+/// it may take.
 pub(super) const GOOD_WITHIN: f64 = 2.0;
 
 /// A figure over rounds.
@@ -99,6 +100,8 @@ struct Alone {
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
+    /// A request that took at most so long is good.
+    good_us: f64,
     goodput_rps: f64,
     /// One request after the other, whichever load this is of.
     capacity_rps: f64,
@@ -141,11 +144,11 @@ fn of_pair(results: &Results, pair: &str) -> PairFigures {
         best_effort_rps: Spread::new(best_effort.collect()),
         closed_p99_ms: p99_ms(Load::Closed),
         poisson_p99_ms: p99_ms(Load::Poisson),
-        settings: results.settings.iter().map(|setting| of_setting(&runs, setting, pair, &results.refusals)).collect(),
+        settings: results.settings.iter().map(|setting| of_setting(results, &runs, setting, pair)).collect(),
     }
 }
 
-fn of_setting(runs: &[&Run], setting: &str, pair: &str, refusals: &[Refusal]) -> SettingFigures {
+fn of_setting(results: &Results, runs: &[&Run], setting: &str, pair: &str) -> SettingFigures {
     let of = |load, apart| {
         runs.iter().filter(move |run| run.setting == setting && run.load == load && run.apart == apart).copied()
     };
@@ -153,7 +156,7 @@ fn of_setting(runs: &[&Run], setting: &str, pair: &str, refusals: &[Refusal]) ->
     let figures = |load| {
         let ratios = own(load).filter_map(|run| {
             let apart = of(load, true).find(|apart| apart.round == run.round).and_then(|apart| apart.latency.as_ref());
-            Some(ratios(run, &alone(runs, run.round, load)?, apart))
+            Some(ratios(run, &alone(runs, run.round, load, results.options.objective_ms)?, apart))
         });
         let given: Vec<Given> = own(load).filter_map(|run| run.given).collect();
         LoadFigures { given: Given::mean(&given), ..spread(&ratios.collect::<Vec<Ratios>>()) }
@@ -162,7 +165,7 @@ fn of_setting(runs: &[&Run], setting: &str, pair: &str, refusals: &[Refusal]) ->
         .filter_map(|run| Some(run.best_effort.as_ref()?.rate_rps / best_effort_alone(runs, run.round)?));
     let mut rounds: Vec<usize> = own(Load::Closed).map(|run| run.round).collect();
     rounds.dedup();
-    let refused = refusals.iter().find(|refusal| refusal.pair == pair && refusal.setting == setting);
+    let refused = results.refusals.iter().find(|refusal| refusal.pair == pair && refusal.setting == setting);
     SettingFigures {
         setting: setting.to_owned(),
         closed: figures(Load::Closed),
@@ -180,7 +183,7 @@ fn best_effort_alone(runs: &[&Run], round: usize) -> Option<f64> {
 }
 
 /// What the latency programs did by themselves in a round, the mean of all runs.
-fn alone(runs: &[&Run], round: usize, load: Load) -> Option<Alone> {
+fn alone(runs: &[&Run], round: usize, load: Load, objective_ms: Option<f64>) -> Option<Alone> {
     let sides = |load| {
         let own = runs.iter().filter(move |run| run.setting == ALONE && run.round == round && run.load == load);
         own.filter_map(|run| run.latency.as_ref())
@@ -189,12 +192,14 @@ fn alone(runs: &[&Run], round: usize, load: Load) -> Option<Alone> {
         mean(sides(load).filter_map(|side| side.latencies.as_ref()).map(|latencies| of(latencies) as f64))
     };
     let p99_us = latency(|latencies| latencies.p99_us)?;
+    let good_us = objective_ms.map_or(p99_us * GOOD_WITHIN, |millis| millis * 1e3);
     Some(Alone {
         rate_rps: mean(sides(load).map(|side| side.rate_rps))?,
         p50_us: latency(|latencies| latencies.p50_us)?,
         p99_us,
         p999_us: latency(|latencies| latencies.p999_us)?,
-        goodput_rps: mean(sides(load).map(|side| goodput_rps(side, p99_us)))?,
+        good_us,
+        goodput_rps: mean(sides(load).map(|side| goodput_rps(side, good_us)))?,
         capacity_rps: mean(sides(Load::Closed).map(|side| side.rate_rps))?,
         best_effort_rps: best_effort_alone(runs, round),
     })
@@ -206,16 +211,16 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Requests a second that were good.
-fn goodput_rps(side: &Side, p99_alone_us: f64) -> f64 {
+fn goodput_rps(side: &Side, good_us: f64) -> f64 {
     let Some(latencies) = &side.latencies else { return 0.0 };
-    side.rate_rps * latencies.histogram.within(p99_alone_us * GOOD_WITHIN) as f64 / side.done as f64
+    side.rate_rps * latencies.histogram.within(good_us) as f64 / side.done as f64
 }
 
 fn ratios(run: &Run, alone: &Alone, apart: Option<&Side>) -> Ratios {
     let best_effort = run.best_effort.as_ref().zip(alone.best_effort_rps).map(|(side, alone)| side.rate_rps / alone);
     let Some(side) = &run.latency else { return Ratios { best_effort, ..Ratios::default() } };
     let latencies = side.latencies.as_ref();
-    let goodput_rps = goodput_rps(side, alone.p99_us);
+    let goodput_rps = goodput_rps(side, alone.good_us);
     let counted_rps = if run.load == Load::Poisson { goodput_rps } else { side.rate_rps };
     Ratios {
         throughput: Some(side.rate_rps / alone.rate_rps),
@@ -254,7 +259,7 @@ fn spread(ratios: &[Ratios]) -> LoadFigures {
 pub(super) mod tests {
     use super::super::latencies::Latencies;
     use super::super::pairs;
-    use super::super::results::{Machine, Options};
+    use super::super::results::{Machine, Options, Refusal};
     use super::*;
 
     fn side(rate_rps: f64, latencies_us: Vec<u64>) -> Option<Side> {
@@ -299,6 +304,7 @@ pub(super) mod tests {
                 closed_seconds: 2.0,
                 poisson_seconds: 4.0,
                 poisson_load: 0.5,
+                objective_ms: None,
                 lead_seconds: 1.2,
                 seed: 1,
             },
@@ -336,6 +342,18 @@ pub(super) mod tests {
         assert_eq!(default.poisson.goodput, exactly(0.9));
         let goodput = default.poisson.goodput_rps.unwrap();
         assert_eq!((goodput.least, goodput.most), (22.5, 45.0));
+    }
+
+    #[test]
+    fn what_is_good_can_be_said() {
+        let goodput = |objective_ms| {
+            let sample = sample();
+            let options = Options { objective_ms, ..sample.options.clone() };
+            figures(&Results { options, ..sample })[0].settings[1].poisson.goodput_rps.unwrap().most
+        };
+        assert_eq!(goodput(None), 45.0);
+        assert_eq!(goodput(Some(1e6)), 50.0, "all of them");
+        assert_eq!(goodput(Some(1e-3)), 0.0, "none of them");
     }
 
     #[test]

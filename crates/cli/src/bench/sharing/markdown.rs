@@ -57,10 +57,14 @@ fn write_page(
         options.poisson_load * 100.0,
         options.lead_seconds
     )?;
+    let good = match options.objective_ms {
+        Some(millis) => format!("{millis} ms"),
+        None => format!("{GOOD_WITHIN} times the 99th percentile alone"),
+    };
     writeln!(
         out,
         "- `idle`: best-effort programs beside latency programs that have nothing to do. `goodput`: requests that took \
-         at most {GOOD_WITHIN} times the 99th percentile alone, over those alone. `sum`: what both sides do, each over \
+         at most {good}, over those alone. `sum`: what both sides do, each over \
          its own capacity alone; of requests at random the good ones count. `apart`: over the same programs in the \
          same setting a moment before or after, while those beside them had nothing to do, which a machine that drifts \
          changes little\n"

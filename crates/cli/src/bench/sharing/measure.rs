@@ -345,7 +345,7 @@ impl Stage<'_> {
         Ok(Solo { launches: grew(after.0, before.0), gpu_ms: grew(after.1, before.1) / 1e6, takes_ms: 1e3 / rate_rps })
     }
 
-    /// A pair in a setting: every load. `poisson_rps`: half of what is done alone, found by the first of a round.
+    /// A pair in a setting: every load. `poisson_rps`: the rate at random, found by the first of a round.
     fn setting(
         &mut self,
         pair: &Pair,
@@ -531,7 +531,15 @@ mod tests {
         Plan {
             pairs: pairs::read(text).unwrap(),
             settings: settings::select(settings::all(&[90]), &wanted).unwrap(),
-            options: Options { rounds, closed_seconds, poisson_seconds, poisson_load: 0.5, lead_seconds, seed: 1 },
+            options: Options {
+                rounds,
+                closed_seconds,
+                poisson_seconds,
+                poisson_load: 0.5,
+                objective_ms: None,
+                lead_seconds,
+                seed: 1,
+            },
             workloads: ".".into(),
             at_once: 2,
             start_patience: Duration::from_secs(1),

@@ -21,13 +21,11 @@ const CHARTS: [Chart; 6] = [
         false,
         |own| own.closed.best_effort,
     ),
-    ("99th percentile at half load", "Requests come at random. Lower is better.", true, |own| own.poisson.p99),
-    ("Throughput of the best-effort side at half load", "Beside requests at random. Higher is better.", false, |own| {
+    ("99th percentile at random", "Requests come at random. Lower is better.", true, |own| own.poisson.p99),
+    ("Throughput of the best-effort side at random", "Beside requests at random. Higher is better.", false, |own| {
         own.poisson.best_effort
     }),
-    ("Goodput at half load", "Requests within twice the 99th percentile alone. Higher is better.", false, |own| {
-        own.poisson.goodput
-    }),
+    ("Goodput at random", "Requests that were answered in time. Higher is better.", false, |own| own.poisson.goodput),
 ];
 
 /// The page, as a whole HTML document.

@@ -74,6 +74,9 @@ pub(super) struct Options {
     pub(super) poisson_seconds: f64,
     /// The part of its capacity alone at which requests come at random.
     pub(super) poisson_load: f64,
+    /// How long a request may take to count for goodput, where it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) objective_ms: Option<f64>,
     pub(super) lead_seconds: f64,
     pub(super) seed: u64,
 }

@@ -66,8 +66,7 @@ pub(super) fn given(pair: &PairFigures) -> Vec<String> {
 pub(super) fn alone(pair: &PairFigures) -> String {
     let median = |spread: Option<Spread>| spread.map_or("–".into(), |spread| rate(spread.median));
     format!(
-        "Alone: {} requests/s one after the other with p99 at {} ms, p99 at {} ms at half of that; the other side {} \
-         steps/s.",
+        "Alone: {} requests/s one after the other with p99 at {} ms, p99 at {} ms at random; the other side {} steps/s.",
         median(pair.capacity_rps),
         median(pair.closed_p99_ms),
         median(pair.poisson_p99_ms),
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!(line("one:"), "one: a | b");
         assert_eq!(
             line("Alone:"),
-            "Alone: 72.5 requests/s one after the other with p99 at 15.0 ms, p99 at 18.0 ms at half of that; the other \
+            "Alone: 72.5 requests/s one after the other with p99 at 15.0 ms, p99 at 18.0 ms at random; the other \
              side 7.50 steps/s."
         );
         let default: Vec<String> = line("default ").split("  ").map(|cell| cell.trim().to_owned()).collect();
