@@ -10,8 +10,8 @@
 //!    doubles whenever it does, so that it settles instead of swinging.
 //! 3. Nothing is learned from bursts of which is not known how long they take alone. Where that stays unknown while
 //!    best-effort work runs, that work is held to find out: until everybody was seen, and for no longer than two bursts
-//!    take with the pauses between them, which somebody waits for. Where that did not do it is tried again, later and later, and where it did every
-//!    minute, because programs change.
+//!    take with the pauses between them, which somebody waits for. Where that did not do it is tried again, later and
+//!    later, and where it did every minute, because programs change.
 //! 4. Nobody is blamed who did nothing: bursts tell something about a rung while best-effort work that shares in its way
 //!    wants the GPU. And before a rung is left for bad bursts, best-effort work is held for a few more: what is as bad
 //!    without it, as on a host that is busy with something else, is not its doing, and holding it would help nobody.
