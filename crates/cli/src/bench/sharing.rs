@@ -75,7 +75,8 @@ pub(super) struct Arguments {
     /// Requests at random, in percent of what latency programs do alone one after the other
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = load)]
     load: f64,
-    /// How long a request may take to count for goodput, as 40ms [default: twice the 99th percentile alone]
+    /// How long a request may take to count for goodput, as 40ms, of what --from reads, too [default: twice the 99th
+    /// percentile alone]
     #[arg(long, value_name = "TIME", value_parser = objective)]
     objective: Option<Span>,
     /// Seconds for which programs are busy before they are measured
@@ -123,12 +124,7 @@ Examples:
 
 pub(super) fn main(arguments: &Arguments) -> Result<()> {
     let files = Files::new(arguments)?;
-    if let Some((first, others)) = arguments.from.split_first() {
-        let mut results = read(first)?;
-        for path in others {
-            let problem = |problem| Misuse(format!("put {} to {}: {problem}", path.display(), first.display()));
-            results.add(read(path)?).map_err(problem)?;
-        }
+    if let Some(results) = measured_before(arguments)? {
         return files.write(&results, arguments.json);
     }
     let plan = plan(arguments)?;
@@ -222,6 +218,22 @@ fn read(path: &Path) -> Result<Results> {
     results.map_err(|error| Misuse(format!("read {shown}: it is not what --output writes: {error}")).into())
 }
 
+/// What --from names, put together. What is good can be said anew: every latency is there.
+fn measured_before(arguments: &Arguments) -> Result<Option<Results>> {
+    let Some((first, others)) = arguments.from.split_first() else { return Ok(None) };
+    let mut results = read(first)?;
+    for path in others {
+        let problem = |problem| Misuse(format!("put {} to {}: {problem}", path.display(), first.display()));
+        results.add(read(path)?).map_err(problem)?;
+    }
+    results.options.objective_ms = arguments.objective.map(millis).or(results.options.objective_ms);
+    Ok(Some(results))
+}
+
+fn millis(span: Span) -> f64 {
+    span.seconds() * 1e3
+}
+
 /// What was typed becomes what it means.
 fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
     let settings = settings::select(settings::all(&arguments.sms), &arguments.settings);
@@ -233,7 +245,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             closed_seconds: arguments.seconds,
             poisson_seconds: arguments.poisson_seconds,
             poisson_load: arguments.load / 100.0,
-            objective_ms: arguments.objective.map(|objective| objective.seconds() * 1e3),
+            objective_ms: arguments.objective.map(millis),
             lead_seconds: arguments.lead,
             seed: arguments.seed,
         },
@@ -418,6 +430,10 @@ mod tests {
         let again = read(&path).unwrap();
         let page = |results: &Results| markdown::page(results, &figures(results), meaning);
         assert_eq!(page(&again), page(&results));
+        let from = path.to_str().unwrap();
+        let objective = |words: &[&str]| measured_before(&typed(words)).unwrap().unwrap().options.objective_ms;
+        assert_eq!(objective(&["--from", from]), None);
+        assert_eq!(objective(&["--from", from, "--objective", "40ms"]), Some(40.0));
         std::fs::write(&path, "{}").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("it is not what --output writes"));
     }
