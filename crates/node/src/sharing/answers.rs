@@ -1,11 +1,13 @@
 //! What commands ask, answered: tenants that come, shares that change, how everybody is.
 
 use super::daemon::Running;
+use super::gpus::Gpu;
 use super::ledger::{Tenant, Token};
 use super::mps::Mps;
 use super::pidfd::Watched;
 use super::room::{Found, NoRoom, Reserved};
 use super::wire::{Answer, Change, Question, Register, Registered, Space, Status, StatusAsked, Stretch, TenantStatus};
+use policy::GpuId;
 use policy::sharing::{Class, Manner};
 use rpc::{Percent, Share, Way};
 use shm::{MAX_MESSAGE, Name, now_ns};
@@ -76,7 +78,7 @@ impl Running {
             Err(NoRoom::Now(reason)) if register.wait => return Ok(Answer::Later(reason)),
             Err(NoRoom::Now(reason)) => return Err(reason),
         };
-        let space = self.space(&share, peer.uid, register.command)?;
+        let space = self.space(&share, peer.uid, register.command, &found.on)?;
         let way = if space.is_some() { Way::Space } else { Way::Time };
         let share = Share { gpu: found.gpu.clone(), gpus: 1, way, ..share };
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
@@ -127,9 +129,10 @@ impl Running {
 
     /// Whether a program shares in space, and where; an error where it must and cannot.
     ///
-    /// Where it is not said, the policy decides, by what is known of the program. The server serves one user at a time.
-    fn space(&self, share: &Share, user: u32, command: Option<u64>) -> Result<Option<Space>, String> {
-        if share.way == Way::Time || share.way == Way::Auto && !self.suits_space(share.class, user, command) {
+    /// Where it is not said, the policy decides, by what is known of the program and of those `on` the same GPUs. The
+    /// server serves one user at a time.
+    fn space(&self, share: &Share, user: u32, command: Option<u64>, on: &[GpuId]) -> Result<Option<Space>, String> {
+        if share.way == Way::Time || share.way == Way::Auto && !self.suits_space(share.class, user, command, on) {
             return Ok(None);
         }
         let others = self.ledger.iter().filter(|(_, tenant)| tenant.share.way == Way::Space);
@@ -150,15 +153,20 @@ impl Running {
         }
     }
 
-    fn suits_space(&self, class: Class, user: u32, command: Option<u64>) -> bool {
+    fn suits_space(&self, class: Class, user: u32, command: Option<u64>, on: &[GpuId]) -> bool {
         let same = |tenant: &Tenant| tenant.user == user && tenant.command.is_some() && tenant.command == command;
         let running: Vec<u32> =
             self.ledger.iter().filter(|(_, tenant)| same(tenant)).map(|(number, _)| number).collect();
         let wait = command
             .and_then(|command| self.boards.iter().find_map(|board| board.wait_permille(command, user, &running)));
-        let latency = self.ledger.iter().filter(|(_, tenant)| tenant.share.class == Class::Latency);
-        let last_in_space = latency.last().map(|(_, tenant)| tenant.share.way == Way::Space);
-        policy::sharing::suits_space(class, wait, last_in_space)
+        // It may be on any where it chooses itself.
+        let gpus = self.config.gpus.gpus.iter().filter(|gpu| on.is_empty() || on.contains(&GpuId(gpu.index)));
+        let gpus: Vec<&Gpu> = gpus.collect();
+        let meets = |number: u32, share: &Share| gpus.iter().any(|gpu| self.is_on(gpu, number, share));
+        let in_turns = self.ledger.iter().any(|(number, Tenant { share, .. })| {
+            share.class == Class::Latency && share.way != Way::Space && meets(number, share)
+        });
+        policy::sharing::suits_space(class, wait, in_turns)
     }
 
     fn set_rule(&mut self, token: Token, rule: &str) -> Result<String, String> {

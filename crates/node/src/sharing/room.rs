@@ -114,7 +114,7 @@ impl Running {
     }
 
     /// Whether a tenant is on a GPU, or will be: when it was said, when it runs, or when there is only one place.
-    fn is_on(&self, gpu: &Gpu, number: u32, share: &Share) -> bool {
+    pub(super) fn is_on(&self, gpu: &Gpu, number: u32, share: &Share) -> bool {
         let board = self.boards.iter().find(|board| board.gpu.uuid == gpu.uuid);
         match share.gpu.as_deref().filter(|text| *text != "all") {
             Some(list) => self.config.gpus.listed(list).is_ok_and(|gpus| gpus.iter().any(|one| one.uuid == gpu.uuid)),

@@ -7,7 +7,8 @@
 //! last launch.
 //!
 //! 1. Standard programs were promised shares of time, and take turns.
-//! 2. A best-effort program goes where the latency program is that came last: they can only be side by side together.
+//! 2. A best-effort program is beside latency programs, unless one of them takes turns: from beside others it cannot be
+//!    taken off the GPU, and in turns it can be, for those that are side by side as well.
 //! 3. A latency program of which nothing is known is thought to leave room.
 
 use super::Class;
@@ -16,12 +17,12 @@ use super::Class;
 const FILLS: u64 = 500;
 
 /// Whether a program is best off side by side with others. `wait_permille`: how long its bursts wait for the GPU alone, in
-/// thousandths of their GPU time, if that is known; `latency`: whether the latency program that came last is.
-pub fn suits_space(class: Class, wait_permille: Option<u64>, latency: Option<bool>) -> bool {
+/// thousandths of their GPU time, if that is known; `in_turns`: whether a latency program on its GPU takes turns.
+pub fn suits_space(class: Class, wait_permille: Option<u64>, in_turns: bool) -> bool {
     match class {
         Class::Standard => false,
         Class::Latency => wait_permille.is_none_or(|wait| wait < FILLS),
-        Class::BestEffort => latency.unwrap_or(true),
+        Class::BestEffort => !in_turns,
     }
 }
 
@@ -31,13 +32,11 @@ mod tests {
 
     #[test]
     fn who_leaves_room_is_beside_others_and_who_fills_the_gpu_takes_turns() {
-        assert!(suits_space(Class::Latency, None, None));
-        assert!(suits_space(Class::Latency, Some(80), Some(false)));
-        assert!(!suits_space(Class::Latency, Some(900), Some(true)));
-        assert!(!suits_space(Class::Standard, Some(0), Some(true)));
-        for latency in [true, false] {
-            assert_eq!(suits_space(Class::BestEffort, Some(900), Some(latency)), latency);
-        }
-        assert!(suits_space(Class::BestEffort, Some(900), None));
+        assert!(suits_space(Class::Latency, None, false));
+        assert!(suits_space(Class::Latency, Some(80), true));
+        assert!(!suits_space(Class::Latency, Some(900), false));
+        assert!(!suits_space(Class::Standard, Some(0), false));
+        assert!(suits_space(Class::BestEffort, Some(900), false));
+        assert!(!suits_space(Class::BestEffort, Some(0), true));
     }
 }
