@@ -228,6 +228,28 @@ mod tests {
     }
 
     #[test]
+    fn what_others_cost_is_not_taken_for_its_own() {
+        let (clock, page) = (Clock::new(), page());
+        let number = TABLE.find(kernel_key(16, [1; 3], [1; 3], 0));
+        let (mut now, place) = (1_000_000, TABLE.place(number));
+        let mut learned = |took_ns, ours| {
+            for _ in 0..100 {
+                clock.launch(page, &TABLE, number, 0, now);
+                clock.idle(page, &TABLE, now, now + took_ns, Some(ours));
+                now += 1_000_000;
+            }
+            place.duration_ns()
+        };
+        let beside = learned(80_000, 500);
+        assert!((38_000..42_000).contains(&beside), "{beside}: nothing better is known");
+        let alone = learned(60_000, WHOLE);
+        assert!((58_000..62_000).contains(&alone), "{alone}");
+        assert_eq!(learned(90_000, 980), alone, "others had it for longer than their slices say");
+        let anew = learned(70_000, WHOLE);
+        assert!((68_000..72_000).contains(&anew), "{anew}: it changed");
+    }
+
+    #[test]
     fn gaps_between_kernels_are_learned() {
         let (clock, page) = (Clock::new(), page());
         let number = TABLE.find(kernel_key(12, [1; 3], [1; 3], 0));

@@ -15,12 +15,14 @@ use crate::sample::Samples;
 use crate::space::Space;
 use crate::types::{Device, Stream};
 use crate::{fork, gate, real};
-use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE};
+use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE, Seen, TenantPage};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Streams up to this are default ones, of whatever context is current.
 const DEFAULT_STREAMS: usize = 2;
+/// Who takes turns may have the GPU for so long after its own clock says that its work is done.
+const SLICED_NS: u64 = 10_000_000_000;
 /// GPUs of a process that are shared; on others nothing is limited.
 const GPUS: usize = 16;
 
@@ -41,6 +43,8 @@ pub(crate) struct Gpu {
     pub(crate) primary: AtomicUsize,
     pub(crate) primary_holders: AtomicU32,
     in_use: AtomicBool,
+    /// How often others had stood aside, all in all, when the GPU was last seen to be idle.
+    asides: AtomicU64,
 }
 
 /// What is known of kernels and graphs, on whatever GPU.
@@ -78,6 +82,7 @@ impl Gpu {
             primary: AtomicUsize::new(0),
             primary_holders: AtomicU32::new(0),
             in_use: AtomicBool::new(false),
+            asides: AtomicU64::new(0),
         }
     }
 
@@ -123,9 +128,17 @@ impl Gpu {
         mode.is_some_and(|mode| Mode::from_word(mode) == Mode::Space)
     }
 
-    /// Whether another tenant has work on the GPU.
-    pub(crate) fn others_are_busy(&self, now_ns: u64) -> bool {
-        self.busy_slices(now_ns).next().is_some()
+    /// Whether nobody else had the GPU since this was last asked: who stands aside now may have had it a moment ago, and
+    /// who takes turns is not done when its own clock says so.
+    pub(crate) fn was_ours(&self, now_ns: u64) -> bool {
+        let (mut busy, mut asides) = (false, 0u64);
+        for page in self.others() {
+            asides = asides.wrapping_add(page.word(|page| &page.asides));
+            let patience_ns = if page.half(|page| &page.channels) > 0 { SLICED_NS } else { BURST_IDLE_NS };
+            busy |= is_busy(&page, now_ns, patience_ns);
+        }
+        let nobody_stood_aside_anew = self.asides.swap(asides, Ordering::Relaxed) == asides;
+        nobody_stood_aside_anew && !busy
     }
 
     /// The slices of other tenants that have work on the GPU, together, where they are between ours; 0 when it is all
@@ -134,23 +147,17 @@ impl Gpu {
         if self.shares_space() {
             return 0;
         }
-        self.busy_slices(now_ns).fold(0, u64::saturating_add)
+        let busy = self.others().filter(|page| is_busy(page, now_ns, BURST_IDLE_NS));
+        busy.map(|page| slice_ns(page.half(|page| &page.slice_us))).fold(0, u64::saturating_add)
     }
 
-    /// The slice of each other tenant that has work on the GPU.
-    fn busy_slices(&self, now_ns: u64) -> impl Iterator<Item = u64> {
+    /// The pages of everybody else who is there.
+    fn others(&self) -> impl Iterator<Item = Seen<'_, TenantPage>> {
         let others = self.window().into_iter().flat_map(|window| {
             let own = window.own().slot.load(Ordering::Relaxed) as usize;
             (0..SLOTS).filter(move |slot| *slot != own).map(|slot| window.slot(slot))
         });
-        let busy = others.filter(move |page| {
-            page.half(|page| &page.state) == STATE_LIVE
-                && page.half(|page| &page.aside) == 0
-                && page.word(|page| &page.burst_since_ns) != 0
-                && (page.word(|page| &page.busy_until_ns).saturating_add(BURST_IDLE_NS) > now_ns
-                    || gate::is_syncing(page.word(|page| &page.syncing_since_ns), now_ns))
-        });
-        busy.map(|page| slice_ns(page.half(|page| &page.slice_us)))
+        others.filter(|page| page.half(|page| &page.state) == STATE_LIVE)
     }
 
     /// How long our work runs before others get the GPU.
@@ -300,6 +307,15 @@ pub(crate) fn forget_all() {
     LEDGER.force_open();
     // What is in it may be half written; what it refers to is the parent's.
     std::mem::forget(std::mem::replace(&mut *LEDGER.lock(), Ledger::new()));
+}
+
+/// Whether somebody has work on the GPU, as its page says. `patience_ns`: for how long it may not be done after its own
+/// clock says that it is.
+fn is_busy(page: &Seen<'_, TenantPage>, now_ns: u64, patience_ns: u64) -> bool {
+    page.half(|page| &page.aside) == 0
+        && page.word(|page| &page.burst_since_ns) != 0
+        && (page.word(|page| &page.busy_until_ns).saturating_add(patience_ns) > now_ns
+            || gate::is_syncing(page.word(|page| &page.syncing_since_ns), now_ns))
 }
 
 /// A slice as pages say it; 0 is the driver's own, which was seen to be 2 ms.

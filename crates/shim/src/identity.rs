@@ -7,7 +7,7 @@
 #![deny(unsafe_code)]
 
 use shm::Note;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Identities that are kept. A program that launches more shares the last place among the rest.
 const PLACES: usize = 4096;
@@ -38,6 +38,8 @@ pub struct Place {
     at_least_ns: AtomicU32,
     /// Kernels in a graph.
     kernels: AtomicU32,
+    /// Syncs said how long it takes while nobody else had the GPU.
+    alone: AtomicBool,
     /// Its identity in every run; 0 until that was asked for, or [`NO_NOTE`].
     note: AtomicU64,
 }
@@ -138,6 +140,7 @@ impl Place {
         at_most_ns: AtomicU32::new(u32::MAX),
         at_least_ns: AtomicU32::new(0),
         kernels: AtomicU32::new(0),
+        alone: AtomicBool::new(false),
         note: AtomicU64::new(0),
     };
 
@@ -148,6 +151,7 @@ impl Place {
                 self.duration_ns.store(UNKNOWN_NS, Ordering::Relaxed);
                 self.at_most_ns.store(u32::MAX, Ordering::Relaxed);
                 self.note.store(0, Ordering::Relaxed);
+                self.alone.store(false, Ordering::Relaxed);
                 for word in [&self.gap_ns, &self.launches, &self.samples, &self.at_least_ns, &self.kernels] {
                     word.store(0, Ordering::Relaxed);
                 }
@@ -204,6 +208,7 @@ impl Place {
         self.kernels.store(kernels, Ordering::Relaxed);
         self.duration_ns.store(UNKNOWN_NS.saturating_mul(kernels.max(1)), Ordering::Relaxed);
         self.at_most_ns.store(u32::MAX, Ordering::Relaxed);
+        self.alone.store(false, Ordering::Relaxed);
         for word in [&self.samples, &self.at_least_ns, &self.launches] {
             word.store(0, Ordering::Relaxed);
         }
@@ -257,8 +262,13 @@ impl Place {
     }
 
     /// A run of launches took `actual` where `predicted` was expected; this was one of them. While others use the GPU a
-    /// single run says little.
+    /// single run says little, and all of them nothing once it is known how long it takes without them: what they cost
+    /// would be taken for its own.
     pub fn correct(&self, actual: u64, predicted: u64, others: bool) {
+        if others && self.alone.load(Ordering::Relaxed) {
+            return;
+        }
+        self.alone.store(!others, Ordering::Relaxed);
         let known = self.duration_ns();
         let target = (u128::from(known) * u128::from(actual) / u128::from(predicted.max(1))).min(u128::from(u32::MAX));
         // A single sync may be late for many reasons; four times is as much as it says.

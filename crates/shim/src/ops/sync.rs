@@ -258,12 +258,15 @@ fn done(gpu: &Gpu, began_ns: u64) {
     gpu.clock.idle(window.own(), &IDENTITIES, began_ns, now, learn);
 }
 
-/// Which part of the GPU's time was ours, in thousandths. Where kernels run side by side that cannot be told while others
-/// have any, and what is learned from is only when nobody has.
+/// Which part of the GPU's time was ours, in thousandths: all of it, or what is to be expected of slices. Where kernels
+/// run side by side that cannot be told while others have any, and what is learned from is only when nobody has.
 fn ours(gpu: &Gpu, now_ns: u64) -> Option<u64> {
+    if gpu.was_ours(now_ns) {
+        return Some(WHOLE);
+    }
     if gpu.shares_space() {
-        return (!gpu.others_are_busy(now_ns)).then_some(WHOLE);
+        return None;
     }
     let slice = gpu.slice_ns();
-    Some(WHOLE * slice / slice.saturating_add(gpu.others_slices_ns(now_ns)))
+    Some((WHOLE * slice / slice.saturating_add(gpu.others_slices_ns(now_ns))).min(WHOLE - 1))
 }
