@@ -1,5 +1,6 @@
-//! The daemons that worlds need: Weft's own and that of MPS. Both are ours alone, in a temporary folder, and are started
-//! when the first program needs them.
+//! The daemons that worlds need: Weft's own and that of MPS. All are ours alone, in a temporary folder, and are started
+//! when the first program needs them. Weft chooses by who else is there, so those who take turns whatever it would choose
+//! have a daemon to themselves.
 
 use super::pairs::Group;
 use super::settings::World;
@@ -7,6 +8,7 @@ use crate::workload::process::{self, Process};
 use anyhow::{Context, Result};
 use node::sharing::{Client, Place};
 use policy::sharing::Class;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command};
@@ -33,8 +35,10 @@ type Running = (Process, ChildStdin);
 /// What worlds are made of.
 #[derive(Debug)]
 pub(super) struct Daemons {
-    weft: Option<Result<Running, String>>,
+    /// By the names of their sockets.
+    weft: BTreeMap<&'static str, Result<Running, String>>,
     mps: Option<Result<Running, String>>,
+    /// This one.
     program: PathBuf,
     /// Last, so that it goes when nobody uses it.
     folder: TempDir,
@@ -44,7 +48,7 @@ impl Daemons {
     pub(super) fn new() -> Result<Daemons> {
         let folder = tempfile::Builder::new().prefix("weft-bench-").tempdir().context("make a temporary folder")?;
         let program = std::env::current_exe().context("find this program")?;
-        Ok(Daemons { weft: None, mps: None, program, folder })
+        Ok(Daemons { weft: BTreeMap::new(), mps: None, program, folder })
     }
 
     /// The command that runs a program in a world. Starts what the world needs.
@@ -59,7 +63,7 @@ impl Daemons {
         let words = &group.words(workloads);
         let mut command = match world.needs_weft() {
             true => {
-                let mut command = self.weft_command();
+                let mut command = self.weft_command(world);
                 command.arg("run").args(["--class", rpc::share::class_name(class)]).args(run_flags(world));
                 command.args(group.slo.iter().flat_map(|slo| ["--slo", slo]));
                 // A pair meets on the GPU that both take by themselves, as it does without Weft.
@@ -80,7 +84,7 @@ impl Daemons {
         match world {
             // Weft says itself what its programs need.
             World::Weft => {}
-            World::Native | World::WeftTime => {
+            World::Native | World::WeftTime | World::WeftFirst => {
                 command.env(MPS_PIPES, self.folder.path().join("no-mps"));
             }
             World::Mps | World::MpsLow | World::MpsLowShare(_) => self.mps_variables(&mut command),
@@ -94,17 +98,17 @@ impl Daemons {
         Ok(command)
     }
 
-    /// Has GPUs shared by this policy from now on.
-    pub(super) fn set_sharing(&mut self, policy: &str) -> Result<(), String> {
-        self.prepare(World::Weft)?;
-        let mut command = self.weft_command();
+    /// Has GPUs shared by this policy from now on in a world.
+    pub(super) fn set_sharing(&mut self, world: World, policy: &str) -> Result<(), String> {
+        self.prepare(world)?;
+        let mut command = self.weft_command(world);
         command.args(["set", "--sharing", policy]);
         ask(command, "").map(drop)
     }
 
     /// What a program under Weft launched so far, and how many nanoseconds of GPU time it was charged.
-    pub(super) fn used_by(&self, process: u32) -> Result<(u64, u64), String> {
-        let status = Client::connect(&self.place()).map(|client| client.map(|client| client.status()));
+    pub(super) fn used_by(&self, world: World, process: u32) -> Result<(u64, u64), String> {
+        let status = Client::connect(&self.place(world)).map(|client| client.map(|client| client.status()));
         let gpus = match status {
             Ok(Some(Ok(status))) => status.gpus,
             Ok(Some(Err(error))) | Err(error) => return Err(format!("the daemon of Weft did not answer: {error}")),
@@ -116,50 +120,55 @@ impl Daemons {
     }
 
     fn prepare(&mut self, world: World) -> Result<(), String> {
-        if world.needs_weft() && self.weft.is_none() {
-            self.weft = Some(self.start_weft());
-        }
-        if world.needs_mps() && self.mps.is_none() {
-            self.mps = Some(self.start_mps());
-        }
-        let daemon = if world.needs_weft() { &mut self.weft } else { &mut self.mps };
-        let wanted = world.needs_weft() || world.needs_mps();
-        match daemon {
-            Some(Err(reason)) if wanted => Err(reason.clone()),
-            Some(Ok((process, _))) if wanted => match process.ended() {
-                Some(status) => {
-                    let what = if world.needs_weft() { "the daemon of Weft" } else { "the daemon of MPS" };
-                    Err(format!("{what} ended ({status}); {}", process.last_words()))
-                }
-                None => Ok(()),
-            },
-            _ => Ok(()),
+        let (what, daemon) = if world.needs_weft() {
+            let name = socket_name(world);
+            if !self.weft.contains_key(name) {
+                let started = self.start_weft(world);
+                self.weft.insert(name, started);
+            }
+            ("the daemon of Weft", self.weft.get_mut(name))
+        } else if world.needs_mps() {
+            if self.mps.is_none() {
+                self.mps = Some(self.start_mps());
+            }
+            ("the daemon of MPS", self.mps.as_mut())
+        } else {
+            return Ok(());
+        };
+        let (process, _) = match daemon {
+            Some(Ok(running)) => running,
+            Some(Err(reason)) => return Err(reason.clone()),
+            None => return Ok(()),
+        };
+        match process.ended() {
+            Some(status) => Err(format!("{what} ended ({status}); {}", process.last_words())),
+            None => Ok(()),
         }
     }
 
-    fn weft_command(&self) -> Command {
+    fn weft_command(&self, world: World) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("WEFT_SOCKET", self.socket());
+        command.env("WEFT_SOCKET", self.socket(socket_name(world)));
         command
     }
 
-    /// Where Weft's own is.
-    pub(super) fn place(&self) -> Place {
-        Place::at(self.socket())
+    /// Where Weft's own is in a world.
+    pub(super) fn place(&self, world: World) -> Place {
+        Place::at(self.socket(socket_name(world)))
     }
 
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("node.sock")
+    fn socket(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     fn mps_variables(&self, command: &mut Command) {
         command.env(MPS_PIPES, self.folder.path().join("mps")).env(MPS_LOGS, self.folder.path().join("mps-log"));
     }
 
-    fn start_weft(&self) -> Result<Running, String> {
-        let mut command = self.weft_command();
+    fn start_weft(&self, world: World) -> Result<Running, String> {
+        let mut command = self.weft_command(world);
         command.args(["node", "--idle-exit", IDLE_EXIT]);
-        let place = Place::at(self.socket());
+        let place = self.place(world);
         start("the daemon of Weft", command, || matches!(Client::connect(&place), Ok(Some(_))))
     }
 
@@ -186,11 +195,11 @@ impl Daemons {
         command
     }
 
-    /// Waits until Weft's daemon knows that every program has ended: it keeps what programs still need.
-    fn wait_for_no_tenant(&self) {
+    /// Waits until a daemon of Weft knows that every program has ended: it keeps what programs still need.
+    fn wait_for_no_tenant(&self, name: &str) {
         let until = Instant::now() + PATIENCE;
         let left = || {
-            let status = Client::connect(&Place::at(self.socket())).ok()??.status().ok()?;
+            let status = Client::connect(&Place::at(self.socket(name))).ok()??.status().ok()?;
             Some(status.idle.len() + status.gpus.iter().map(|gpu| gpu.tenants.len()).sum::<usize>())
         };
         while left().is_some_and(|tenants| tenants > 0) && Instant::now() < until {
@@ -209,10 +218,9 @@ impl Drop for Daemons {
         if let Some(Ok((mps, _))) = &mut self.mps {
             mps.wait(Instant::now() + PATIENCE);
         }
-        if matches!(self.weft, Some(Ok(_))) {
-            self.wait_for_no_tenant();
-        }
-        if let Some(Ok((weft, _))) = &mut self.weft {
+        for (name, weft) in std::mem::take(&mut self.weft) {
+            let Ok((mut weft, _input)) = weft else { continue };
+            self.wait_for_no_tenant(name);
             weft.ask_to_end();
             weft.wait(Instant::now() + PATIENCE);
         }
@@ -222,9 +230,14 @@ impl Drop for Daemons {
 /// How `weft run` is told which world is meant.
 fn run_flags(world: World) -> &'static [&'static str] {
     match world {
-        World::WeftTime => &["--share", "time"],
+        World::WeftTime | World::WeftFirst => &["--share", "time"],
         _ => &[],
     }
+}
+
+/// The socket of a world's daemon of Weft.
+fn socket_name(world: World) -> &'static str {
+    if world == World::WeftTime { "time.sock" } else { "node.sock" }
 }
 
 /// Starts a daemon and waits until it answers.

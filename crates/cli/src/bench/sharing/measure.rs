@@ -1,4 +1,7 @@
-//! Measuring: programs are started once and stay; rounds go through pairs and settings; every run has an end.
+//! Measuring: programs are started once and stay; rounds go through the settings of a pair; every run has an end.
+//!
+//! Only the programs for which Weft chooses how they share are there for one pair and no longer: it chooses by who else
+//! is there.
 
 use super::daemons::Daemons;
 use super::figures::BEST_EFFORT_ALONE;
@@ -42,7 +45,8 @@ impl Plan {
             Some(_) => 4 + usize::from(setting.idle),
         };
         let of_pair = 1 + self.settings.iter().map(of).sum::<usize>();
-        self.options.rounds * self.pairs.len() * of_pair + self.solo_runs()
+        let first = if self.chosen(World::Weft) { self.pairs.len() } else { 0 };
+        self.options.rounds * self.pairs.len() * of_pair + self.solo_runs() + first
     }
 
     /// Runs that show what programs do alone under Weft.
@@ -76,7 +80,7 @@ impl Plan {
     }
 }
 
-/// A program is one for all pairs and settings that have these in common.
+/// A program is one for all settings that have these in common, and for all pairs unless Weft chooses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     world: World,
@@ -155,37 +159,52 @@ pub(super) fn measure(
         Stage { slots: BTreeMap::new(), daemons: Daemons::new()?, plan, interrupt, bar, told: BTreeSet::new() };
     let needed = needed(plan);
     stage.tell(&format!(
-        "{} programs are started once, then {} runs take about {:.0} min",
-        needed.len(),
+        "{} programs are started, then {} runs take about {:.0} min",
+        needed.len() + plan.pairs.iter().map(|pair| chosen_for(plan, pair).len()).sum::<usize>(),
         plan.runs(),
         plan.length().as_secs_f64() / 60.0 + 0.5
     ));
-    let (weft, others): (Vec<Key>, Vec<Key>) = needed.into_iter().partition(|key| key.world == World::Weft);
-    stage.start(others)?;
-    stage.acquaint();
-    stage.start(weft)?;
-    for round in 0..plan.options.rounds {
-        stage.revive()?;
-        for pair in &plan.pairs {
+    stage.start(needed)?;
+    for pair in &plan.pairs {
+        let (best_effort, latency): (Vec<Key>, Vec<Key>) =
+            chosen_for(plan, pair).into_iter().partition(|key| key.best_effort);
+        if !latency.is_empty() {
+            stage.acquaint(pair)?;
+        }
+        // How best-effort programs share is chosen by the latency programs that are there.
+        stage.start(latency.clone())?;
+        stage.start(best_effort.clone())?;
+        for round in 0..plan.options.rounds {
+            stage.revive()?;
             stage.round(pair, round, results, keep)?;
         }
+        stage.end(&best_effort);
+        stage.end(&latency);
     }
     Ok(())
 }
 
-/// Every program that some setting needs, once; those that everything is compared with first.
+/// Every program that some setting needs from the beginning to the end, once; those that everything is compared with
+/// first.
 fn needed(plan: &Plan) -> Vec<Key> {
     let mut needed: Vec<Key> = Vec::new();
     for pair in &plan.pairs {
         needed.extend(keys(World::Native, Class::BestEffort, &pair.best_effort));
         needed.extend(plan.settings.iter().flat_map(|setting| plan.keys(pair, setting)));
-        if plan.chosen(World::Weft) {
-            needed.extend(keys(World::WeftTime, Class::Latency, &pair.latency));
-        }
     }
+    needed.retain(|key| key.world != World::Weft);
     needed.sort();
     needed.dedup();
     needed
+}
+
+/// The programs of a pair for which Weft chooses how they share.
+fn chosen_for(plan: &Plan, pair: &Pair) -> Vec<Key> {
+    let mut chosen: Vec<Key> = plan.settings.iter().flat_map(|setting| plan.keys(pair, setting)).collect();
+    chosen.retain(|key| key.world == World::Weft);
+    chosen.sort();
+    chosen.dedup();
+    chosen
 }
 
 impl Stage<'_> {
@@ -208,16 +227,31 @@ impl Stage<'_> {
     }
 
     /// Lets the daemon see latency programs alone before it chooses how they share, as it would in their second run.
-    fn acquaint(&mut self) {
-        if !self.plan.chosen(World::Weft) || self.daemons.set_sharing("weft").is_err() {
-            return;
+    fn acquaint(&mut self, pair: &Pair) -> Result<()> {
+        let keys = keys(World::WeftFirst, Class::Latency, &pair.latency);
+        self.start(keys.clone())?;
+        let seen = self.daemons.set_sharing(World::WeftFirst, "weft").and_then(|()| self.closed(&keys, 0));
+        if let Err(reason) = seen {
+            self.tell(&reason);
         }
-        for pair in &self.plan.pairs {
-            let keys = keys(World::WeftTime, Class::Latency, &pair.latency);
-            if let Err(reason) = self.closed(&keys, 0) {
-                self.tell(&reason);
+        self.end(&keys);
+        if self.interrupt.is_set() {
+            bail!("measure: interrupted");
+        }
+        Ok(())
+    }
+
+    /// Ends programs.
+    fn end(&mut self, keys: &[Key]) {
+        let mut ending: Vec<Program> = Vec::new();
+        for key in keys {
+            if let Some(Slot::Running(mut program)) = self.slots.remove(key) {
+                program.close();
+                ending.push(program);
             }
         }
+        let until = Instant::now() + Duration::from_secs(10);
+        ending.iter_mut().for_each(|program| program.wait_end(until));
     }
 
     fn launch(&mut self, key: &Key) -> Result<Program, String> {
@@ -314,7 +348,7 @@ impl Stage<'_> {
         let world = worlds.into_iter().find(|world| self.plan.chosen(*world))?;
         let latency = single(keys(world, Class::Latency, &pair.latency))?;
         let best_effort = single(keys(world, Class::BestEffort, &pair.best_effort))?;
-        let counted = self.daemons.set_sharing("weft").and_then(|()| {
+        let counted = self.daemons.set_sharing(world, "weft").and_then(|()| {
             let [latency, best_effort] = [self.solo(latency)?, self.solo(best_effort)?];
             Ok(Solos { pair: pair.name.clone(), latency, best_effort })
         });
@@ -331,9 +365,9 @@ impl Stage<'_> {
         let Some(Slot::Running(program)) = self.slots.get(&key) else { return Err("it does not run".into()) };
         let process = program.id();
         let Options { closed_seconds, lead_seconds, .. } = self.plan.options;
-        let before = self.daemons.used_by(process)?;
+        let before = self.daemons.used_by(key.world, process)?;
         let done = self.closed(std::slice::from_ref(&key), 0)?;
-        let after = self.daemons.used_by(process)?;
+        let after = self.daemons.used_by(key.world, process)?;
         let rate_rps = done.latency.or(done.best_effort).map_or(0.0, |side| side.rate_rps);
         if rate_rps <= 0.0 {
             let side = if key.best_effort { "best-effort" } else { "latency" };
@@ -357,7 +391,7 @@ impl Stage<'_> {
         let options = self.plan.options.clone();
         self.bar.set_message(format!("round {} of {}: {}, {}", round + 1, options.rounds, pair.name, setting.name));
         if let Some(policy) = setting.sharing {
-            self.daemons.set_sharing(policy)?;
+            self.daemons.set_sharing(setting.latency, policy)?;
         }
         let both = self.plan.keys(pair, setting);
         let (best_effort, latency): (Vec<Key>, Vec<Key>) = both.iter().cloned().partition(|key| key.best_effort);
@@ -438,7 +472,8 @@ impl Stage<'_> {
             _ => None,
         };
         let processes = keys.iter().filter_map(process).collect();
-        let glances = watched.then(|| Glances::start(self.daemons.place(), at_ns, processes));
+        let world = keys.first().map(|key| key.world).filter(|_| watched);
+        let glances = world.map(|world| Glances::start(self.daemons.place(world), at_ns, processes));
         // Whoever was told answers, also when others are gone: nobody may answer the next order with this one's answer.
         let (mut latency, mut best_effort) = (Vec::new(), Vec::new());
         for key in keys.iter().filter(|key| lost.iter().all(|(other, _)| other != key)).collect::<Vec<_>>() {
@@ -474,18 +509,8 @@ impl Stage<'_> {
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-        for slot in self.slots.values_mut() {
-            if let Slot::Running(program) = slot {
-                program.close();
-            }
-        }
-        let until = Instant::now() + Duration::from_secs(10);
-        for slot in self.slots.values_mut() {
-            if let Slot::Running(program) = slot {
-                program.wait_end(until);
-            }
-        }
-        self.slots.clear();
+        let all: Vec<Key> = self.slots.keys().cloned().collect();
+        self.end(&all);
     }
 }
 
@@ -570,12 +595,22 @@ mod tests {
     }
 
     #[test]
+    fn where_weft_chooses_a_pair_is_by_itself() {
+        let plan = plan("one = a | t\ntwo = 2 x b | t", &["default", "alone-weft", "weft-time", "weft"], 1);
+        assert!(needed(&plan).iter().all(|key| key.world != World::Weft));
+        let shown: Vec<String> =
+            chosen_for(&plan, &plan.pairs[1]).iter().map(|key| format!("{} {}", key.command, key.copy)).collect();
+        assert_eq!(shown, ["b 0", "b 1", "t 0"]);
+    }
+
+    #[test]
     fn runs_are_counted() {
         let of = |wanted: &[&str]| plan("one = a | t", wanted, 3).runs();
         // Alone twice under two loads, and the best-effort side by itself; others apart and together under two loads;
         // `default` has a run with nothing to do.
         // Two more where a daemon counts launches: each side alone.
-        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"])], [15, 29, 30]);
+        // One more where Weft chooses: it has to know them.
+        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"]), of(&["weft"])], [15, 29, 30, 33]);
         let one_round = plan("one = a | t", &["alone"], 1);
         assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 3));
     }

@@ -15,6 +15,8 @@ pub(super) enum World {
     MpsLowShare(u8),
     /// Under Weft, taking turns on the GPU.
     WeftTime,
+    /// Under the Weft that chooses, for the first time: by itself, so that it knows what it chooses for.
+    WeftFirst,
     /// Under Weft, as Weft chooses.
     Weft,
 }
@@ -25,7 +27,7 @@ impl World {
     }
 
     pub(super) fn needs_weft(self) -> bool {
-        matches!(self, World::WeftTime | World::Weft)
+        matches!(self, World::WeftTime | World::WeftFirst | World::Weft)
     }
 }
 
@@ -37,6 +39,7 @@ impl fmt::Display for World {
             World::MpsLow => f.write_str("mps-low"),
             World::MpsLowShare(percent) => write!(f, "mps-low-{percent}"),
             World::WeftTime => f.write_str("weft-time"),
+            World::WeftFirst => f.write_str("weft, first run"),
             World::Weft => f.write_str("weft"),
         }
     }
