@@ -2,7 +2,7 @@
 //!
 //! A latency tenant's bursts are compared with what such a burst takes alone, which whoever measures it knows by its
 //! size, or with the tenant's own objective. What may disturb is a rung of a ladder: the part of the SMs where tenants
-//! share in space, the length of a best-effort slice where they share in time.
+//! share in space, the length of a best-effort slice where they share in time, and the gate where neither can be had.
 //!
 //! 1. Down fast: a few bad bursts are enough, and very bad ones take more than one rung. On the lowest, best-effort work
 //!    waits altogether: what it waits for is the promise that was made to others.
@@ -59,6 +59,8 @@ const OF_OBJECTIVE: u64 = 800;
 /// Who has work for more than this part of the time, in millionths, has no time to lose, whatever its objective allows:
 /// what comes next would wait.
 const FULL: u64 = 700_000;
+/// Who has more time bears a little more than what it takes alone, in thousandths: it delays nothing that comes next.
+const PAUSES: u64 = 1_015;
 
 /// Best-effort work is held to see how bursts are without it.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +122,7 @@ impl Watched {
 pub(super) struct Adjustment {
     pub(super) space: Ladder,
     pub(super) slice: Ladder,
+    pub(super) gate: Ladder,
     watched: BTreeMap<TenantId, Watched>,
     doubt: Option<Doubt>,
     without: Option<Without>,
@@ -137,6 +140,8 @@ pub(super) struct Beside {
     pub(super) all: Span,
     pub(super) in_space: Span,
     pub(super) in_time: Span,
+    /// Of those that only the gate can hold.
+    pub(super) gated: Span,
 }
 
 /// What is done about best-effort work at this moment.
@@ -151,10 +156,11 @@ pub(super) enum Need {
 }
 
 impl Adjustment {
-    pub(super) fn new(space: Ladder, slice: Ladder) -> Adjustment {
+    pub(super) fn new(space: Ladder, slice: Ladder, gate: Ladder) -> Adjustment {
         Adjustment {
             space,
             slice,
+            gate,
             watched: BTreeMap::new(),
             doubt: None,
             without: None,
@@ -174,6 +180,7 @@ impl Adjustment {
     ) -> Need {
         self.space.saw(now, beside.in_space);
         self.slice.saw(now, beside.in_time);
+        self.gate.saw(now, beside.gated);
         self.watched.retain(|id, _| latency.clone().any(|tenant| tenant.id == *id));
         let is_first = self.watched.is_empty();
         let nobody_was_there = !self.watched.values().any(|watched| watched.is_active(now));
@@ -214,8 +221,7 @@ impl Adjustment {
         self.looked = now;
         let active = self.watched.keys().any(|tenant| self.is_active(*tenant, now));
         if nobody_was_there && active {
-            self.space.settle(now);
-            self.slice.settle(now);
+            self.ladders().for_each(|ladder| ladder.settle(now));
         }
         if !active || beside.all == Span::ZERO {
             (self.measuring, self.doubt) = (None, None);
@@ -226,7 +232,7 @@ impl Adjustment {
         } else if let Some((ratio, promised)) = worst.filter(|_| self.measuring.is_none()) {
             let without = self.without.filter(|without| now < without.at + WITHOUT_FOR);
             let known = without.map(|without| without.bursts);
-            let ladders = [&mut self.space, &mut self.slice].into_iter().filter(|ladder| ladder.is_to_blame(now));
+            let ladders = self.ladders().filter(|ladder| ladder.is_to_blame(now));
             let verdicts: Vec<Verdict> = ladders.map(|ladder| ladder.burst(now, ratio, promised, known)).collect();
             let again = without.is_some_and(|without| without.at + without.took.scale(UNSURE_AGAIN, 1) <= now);
             if verdicts.contains(&Verdict::Doubted) || again && verdicts.contains(&Verdict::Unsure) {
@@ -234,6 +240,10 @@ impl Adjustment {
             }
         }
         if self.measure(now) || self.doubt.is_some() { Need::All } else { Need::Some }
+    }
+
+    fn ladders(&mut self) -> impl Iterator<Item = &mut Ladder> {
+        [&mut self.space, &mut self.slice, &mut self.gate].into_iter()
     }
 
     /// Goes on to see how bursts are without best-effort work, and knows in the end. What was launched before it was held
@@ -305,7 +315,8 @@ impl Adjustment {
 /// time in which it has work, in millionths.
 fn ratio(tenant: &TenantView, busy: u64) -> Option<(u64, bool)> {
     let part = |whole: Span| tenant.burst.scale(1_000, whole.nanos().max(1)).nanos();
-    let of_alone = (tenant.burst_alone > Span::ZERO).then(|| (part(tenant.burst_alone), false));
+    let bears = if busy > FULL { 1_000 } else { PAUSES };
+    let of_alone = (tenant.burst_alone > Span::ZERO).then(|| (part(tenant.burst_alone.scale(bears, 1_000)), false));
     match tenant.objective {
         Some(objective) => {
             let promised = Some((part(objective.scale(OF_OBJECTIVE, 1_000)), true));
@@ -323,20 +334,24 @@ mod tests {
         Time::ZERO + Span::from_millis(millis)
     }
 
-    fn in_both_ways(millis: u64) -> Beside {
+    fn adjustment() -> Adjustment {
+        Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2), Ladder::new(2, 1))
+    }
+
+    fn in_all_ways(millis: u64) -> Beside {
         let wanted = Span::from_millis(millis);
-        Beside { all: wanted, in_space: wanted, in_time: wanted }
+        Beside { all: wanted, in_space: wanted, in_time: wanted, gated: wanted }
     }
 
     /// A look beside best-effort work that never ends.
     fn look(adjustment: &mut Adjustment, millis: u64, tenant: &TenantView) -> Need {
-        adjustment.look(at(millis), std::iter::once(tenant), in_both_ways(millis + 1))
+        adjustment.look(at(millis), std::iter::once(tenant), in_all_ways(millis + 1))
     }
 
     /// Bursts of 5 ms alone that take `ratio` of that on each rung, unless best-effort work is held; gives the rungs it
     /// was on, one for each 100 ms.
     fn play(ratio: impl Fn(usize) -> u64, seconds: u64) -> Vec<usize> {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
         let (mut rungs, mut need) = (Vec::new(), Need::None);
         for step in 0..seconds * 100 {
@@ -374,7 +389,7 @@ mod tests {
 
     #[test]
     fn what_was_launched_while_nobody_was_there_is_not_held_against_a_rung() {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView { burst_alone: Span::from_millis(2), ..TenantView::new(TenantId(0)) };
         let mut rung = 4;
         for step in 0..5_000 {
@@ -392,7 +407,7 @@ mod tests {
 
     #[test]
     fn many_who_come_and_go_are_looked_at() {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let tenant = |id| TenantView { burst_alone: Span::from_millis(2), ..TenantView::new(TenantId(id)) };
         let mut tenants: Vec<TenantView> = (0..80).map(tenant).collect();
         for step in 0..2_000u64 {
@@ -401,14 +416,14 @@ mod tests {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(2);
             tenant.burst = Span::from_millis(8);
-            adjustment.look(at(step * 10), tenants.iter(), in_both_ways(step + 1));
+            adjustment.look(at(step * 10), tenants.iter(), in_all_ways(step + 1));
         }
         assert_eq!(adjustment.space.rung(), 0);
     }
 
     #[test]
     fn who_does_nothing_is_not_blamed() {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
         let mut need = Need::None;
         let mut rung_after = |steps: std::ops::Range<u64>, beside: fn(u64) -> u64| {
@@ -416,7 +431,7 @@ mod tests {
                 tenant.bursts += 1;
                 tenant.wanted += Span::from_millis(5);
                 tenant.burst = Span::from_millis(if need == Need::All { 5 } else { 10 });
-                need = adjustment.look(at(step * 10), std::iter::once(&tenant), in_both_ways(beside(step)));
+                need = adjustment.look(at(step * 10), std::iter::once(&tenant), in_all_ways(beside(step)));
             }
             adjustment.space.rung()
         };
@@ -428,7 +443,7 @@ mod tests {
     fn what_is_as_bad_without_it_is_not_its_doing() {
         // Bursts that take half as long again alone, and these parts of that beside best-effort work.
         let rung = |beside: u64, objective: Option<Span>, drains: bool| {
-            let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+            let mut adjustment = adjustment();
             let mut tenant =
                 TenantView { burst_alone: Span::from_millis(5), objective, ..TenantView::new(TenantId(0)) };
             let (mut need, mut held) = (Need::None, 0);
@@ -454,7 +469,7 @@ mod tests {
     /// Bursts of 5 ms on a host that makes them up to twice as long, alone as well, and these thousandths of that beside
     /// best-effort work: on which rung that is in the end, and in which percentage of the looks it was held.
     fn on_a_noisy_host(beside: u64, seed: u64) -> (usize, u64) {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
         let (mut need, mut held, mut chance) = (Need::None, 0, seed);
         const LOOKS: u64 = 3_000;
@@ -486,22 +501,22 @@ mod tests {
 
     #[test]
     fn who_takes_turns_is_not_blamed_for_those_beside() {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
         for step in 0..300 {
             tenant.bursts += 1;
             tenant.wanted += Span::from_millis(5);
             tenant.burst = Span::from_millis(10);
             let in_time = Span::from_millis(step + 1);
-            let beside = Beside { all: in_time, in_time, in_space: Span::ZERO };
+            let beside = Beside { all: in_time, in_time, ..Beside::default() };
             adjustment.look(at(step * 10), std::iter::once(&tenant), beside);
         }
-        assert_eq!((adjustment.space.rung(), adjustment.slice.rung()), (4, 0));
+        assert_eq!((adjustment.space.rung(), adjustment.slice.rung(), adjustment.gate.rung()), (4, 0, 1));
     }
 
     #[test]
     fn who_was_never_seen_alone_is() {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView::new(TenantId(0));
         let mut held = 0;
         for step in 0..1000 {
@@ -521,7 +536,7 @@ mod tests {
 
     #[test]
     fn who_is_soon_seen_is_not_waited_for() {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView::new(TenantId(0));
         let mut held = Vec::new();
         for step in 0..5_000 {
@@ -544,7 +559,7 @@ mod tests {
     fn who_pauses_is_seen_in_the_first_hold() {
         // Bursts of 2 ms every 10: how long one takes alone is known once best-effort work was held for all of one.
         for phase in 0..10 {
-            let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+            let mut adjustment = adjustment();
             let mut tenant = TenantView { burst: Span::from_millis(2), ..TenantView::new(TenantId(0)) };
             let (mut alone, mut holds, mut known_in) = (0, 0, 0);
             for millis in 0..1_000 {
@@ -569,7 +584,7 @@ mod tests {
 
     #[test]
     fn nobody_is_disturbed_who_is_not_there() {
-        let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+        let mut adjustment = adjustment();
         let mut tenant = TenantView { burst_alone: Span::from_millis(5), ..TenantView::new(TenantId(0)) };
         let mut look = |millis, tenant: &TenantView| look(&mut adjustment, millis, tenant);
         assert_eq!(look(0, &tenant), Need::Some);
@@ -581,7 +596,7 @@ mod tests {
     #[test]
     fn who_pauses_leaves_time() {
         for (work, leaves) in [(500, true), (950, false)] {
-            let mut adjustment = Adjustment::new(Ladder::new(6, 4), Ladder::new(6, 2));
+            let mut adjustment = adjustment();
             let mut tenant = TenantView::new(TenantId(0));
             for step in 0..1_000 {
                 tenant.wanted += Span::from_micros(2 * work);
@@ -605,6 +620,8 @@ mod tests {
         assert_eq!(ratio(&late, 800_000), Some((2_142, false)));
         let later = TenantView { burst_alone: Span::from_millis(20), ..late };
         assert_eq!(ratio(&later, 800_000), Some((1_875, true)));
-        assert_eq!(ratio(&TenantView { objective: None, ..slow }, 0), Some((3_000, false)));
+        let promised_nothing = TenantView { objective: None, ..slow };
+        assert_eq!(ratio(&promised_nothing, 900_000), Some((3_000, false)));
+        assert_eq!(ratio(&promised_nothing, 0), Some((2_955, false)), "it has time");
     }
 }

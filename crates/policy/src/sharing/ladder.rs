@@ -17,8 +17,8 @@ const SETTLED: Span = Span::from_millis(60);
 pub(super) const BURSTS: u64 = 12;
 /// What a burst may take of what it takes alone or of its objective, on average, in thousandths: more is bad, less is
 /// good.
-const BAD: u64 = 1_060;
-const GOOD: u64 = 1_030;
+const BAD: u64 = 1_045;
+const GOOD: u64 = 1_025;
 /// A burst that takes more is in the tail; more than this part of them is bad, half of it is good, in thousandths.
 const TAIL: u64 = 1_200;
 const TAIL_BAD: u64 = 40;
@@ -44,14 +44,22 @@ pub(super) struct Ladder {
     since: Time,
     /// What ends before says nothing about this rung.
     settled: Time,
-    /// By rung: not before then, and for how long the next time.
-    barred: Vec<(Time, Span)>,
-    /// Those on this rung, and what they are compared with.
-    bursts: Bursts,
-    promised: bool,
+    /// What bursts take alone, and what was promised.
+    standards: [Standard; 2],
     /// How much best-effort work there was so far that this ladder is for, and when there last was some.
     beside: Span,
     blamed: Time,
+}
+
+/// Something that bursts are compared with. What is bad by one may be good by the other.
+#[derive(Clone, Debug)]
+struct Standard {
+    /// Those on this rung.
+    bursts: Bursts,
+    /// By rung: not before then, and for how long the next time.
+    barred: Vec<(Time, Span)>,
+    /// When something was last compared with it.
+    seen: Time,
 }
 
 /// What is to be done about bad bursts.
@@ -124,14 +132,14 @@ impl Bursts {
 
 impl Ladder {
     pub(super) fn new(rungs: usize, start: usize) -> Ladder {
+        let barred = vec![(Time::ZERO, AGAIN_FIRST); rungs];
+        let standard = Standard { bursts: Bursts::default(), barred, seen: Time::ZERO };
         Ladder {
             rung: start,
             rungs,
             since: Time::ZERO,
             settled: Time::ZERO,
-            barred: vec![(Time::ZERO, AGAIN_FIRST); rungs],
-            bursts: Bursts::default(),
-            promised: false,
+            standards: [standard.clone(), standard],
             beside: Span::ZERO,
             blamed: Time::ZERO,
         }
@@ -159,36 +167,32 @@ impl Ladder {
         if now < self.settled {
             return Verdict::Borne;
         }
-        if promised != self.promised {
-            (self.promised, self.bursts) = (promised, Bursts::default());
-        }
         let without = if promised { Some(Bursts::default()) } else { known };
-        self.bursts.add(ratio);
-        if self.bursts.count < BURSTS {
+        let standard = &mut self.standards[usize::from(promised)];
+        standard.bursts.add(ratio);
+        standard.seen = now;
+        let bursts = standard.bursts;
+        if bursts.count < BURSTS {
             return Verdict::Borne;
         }
         if self.rung == 0 && !promised {
             // It is held here, so whatever they took is not its doing.
-            if self.since + CALM <= now && self.rungs > 1 && self.barred[1].0 <= now {
-                self.to(now, 1);
-            } else {
-                self.bursts = Bursts::default();
-            }
+            let is_due = self.since + CALM <= now && self.is_open(now, 1);
+            self.to(now, usize::from(is_due));
             return Verdict::Borne;
         }
         let besides = without.unwrap_or_default();
-        let mean = self.bursts.mean() * 1_000 / besides.mean().clamp(1_000, WITHOUT_MOST);
-        let tail = self.bursts.tail().saturating_sub(besides.tail());
+        let mean = bursts.mean() * 1_000 / besides.mean().clamp(1_000, WITHOUT_MOST);
+        let tail = bursts.tail().saturating_sub(besides.tail());
         // Where bursts differ a lot without it, a few bad ones may be chance.
-        let (by_chance, tail_by_chance) =
-            if besides.count > 0 { self.bursts.chance(&besides) } else { Default::default() };
-        let (seems_long, seems_to_have_tail) = (mean > BAD, tail > TAIL_BAD && self.bursts.long >= TAIL_BURSTS);
+        let (by_chance, tail_by_chance) = if besides.count > 0 { bursts.chance(&besides) } else { Default::default() };
+        let (seems_long, seems_to_have_tail) = (mean > BAD, tail > TAIL_BAD && bursts.long >= TAIL_BURSTS);
         let (is_long, has_tail) = (seems_long && mean > 1_000 + by_chance, seems_to_have_tail && tail > tail_by_chance);
         if is_long || has_tail {
             if without.is_none() {
                 return Verdict::Doubted;
             }
-            self.bar(now);
+            self.bar(now, promised);
             let down = match mean {
                 WORST.. => 4,
                 VERY_BAD.. => 2,
@@ -200,23 +204,25 @@ impl Ladder {
         // Good is good beyond doubt: an excuse that may be chance keeps a rung, and is no reason for the next.
         let good = |mean: u64, tail: u64| mean < GOOD && tail <= TAIL_BAD / 2;
         let is_known = besides.count > 0 && by_chance < CHANCE_LEAST;
-        let is_good = good(self.bursts.mean(), self.bursts.tail()) || is_known && good(mean, tail);
+        let is_good = good(bursts.mean(), bursts.tail()) || is_known && good(mean, tail);
         if is_good && self.since + CALM <= now {
             let next = self.rung + 1;
-            if next < self.rungs && self.barred[next].0 <= now {
-                self.to(now, next);
-            } else {
-                self.to(now, self.rung);
-            }
-        } else if self.bursts.count >= 16 * BURSTS {
+            self.to(now, if self.is_open(now, next) { next } else { self.rung });
+        } else if bursts.count >= 16 * BURSTS {
             // What was long ago says little.
-            self.bursts = self.bursts.halved();
+            self.standards[usize::from(promised)].bursts = bursts.halved();
         }
         if seems_long || seems_to_have_tail { Verdict::Unsure } else { Verdict::Borne }
     }
 
-    fn bar(&mut self, now: Time) {
-        let (until, wait) = &mut self.barred[self.rung];
+    /// Whether there is a rung, and it may be tried by every standard that somebody is held to at present.
+    fn is_open(&self, now: Time, rung: usize) -> bool {
+        let open = |standard: &Standard| standard.barred[rung].0 <= now || standard.seen + CALM < now;
+        rung < self.rungs && self.standards.iter().all(open)
+    }
+
+    fn bar(&mut self, now: Time, promised: bool) {
+        let (until, wait) = &mut self.standards[usize::from(promised)].barred[self.rung];
         *until = now + *wait;
         *wait = wait.scale(2, 1).min(AGAIN_MOST);
     }
@@ -232,7 +238,7 @@ impl Ladder {
             self.settle(now);
         }
         self.rung = rung;
-        self.bursts = Bursts::default();
+        self.standards.iter_mut().for_each(|standard| standard.bursts = Bursts::default());
     }
 }
 
@@ -254,6 +260,24 @@ mod tests {
             ladder.burst(at(burst * 10), 1_300, false, Some(Bursts::default()));
         }
         assert!(ladder.rung() < 4, "{ladder:?}");
+    }
+
+    #[test]
+    fn what_is_bad_by_one_standard_may_be_good_by_the_other() {
+        let mut ladder = Ladder::new(6, 4);
+        for burst in 0..400 {
+            ladder.burst(at(burst * 10), 1_300, false, Some(Bursts::default()));
+        }
+        assert!(ladder.rung() <= 1, "{ladder:?}");
+        for burst in 400..1_400 {
+            ladder.burst(at(burst * 10), 300, true, None);
+        }
+        assert!(ladder.rung() >= 4, "nobody is held to what it takes alone any more: {ladder:?}");
+        for burst in 1_400..1_500 {
+            ladder.burst(at(burst * 10), 300, true, None);
+            ladder.burst(at(burst * 10 + 5), 1_300, false, Some(Bursts::default()));
+        }
+        assert!(ladder.rung() < 4, "both are: {ladder:?}");
     }
 
     #[test]

@@ -57,8 +57,10 @@ const SLICE_START: usize = 4;
 const NOTHING: usize = 0;
 const NOTHING_FOR: Span = Span::from_secs(10);
 const MOMENT: Span = Span::from_millis(20);
-/// The one above it: best-effort work waits for gaps, or is off the GPU within bursts where that can be done.
+/// The one above it: best-effort work waits for gaps, or is off the GPU within bursts where that can be done. Where only
+/// the gate holds it, there are no others.
 const GAPS: usize = 1;
+const GATE_RUNGS: usize = 2;
 /// The slice of a latency tenant that shares with best-effort ones alone: most bursts are over within one, and the GPU
 /// does not change hands in them.
 const LATENCY_SLICE: Span = Span::from_millis(16);
@@ -111,7 +113,9 @@ pub(super) struct Rule {
 
 impl Rule {
     pub(super) fn new(manner: Manner) -> Rule {
-        let adjustment = Adjustment::new(Ladder::new(SPACE.len(), SPACE_START), Ladder::new(SLICES.len(), SLICE_START));
+        let space = Ladder::new(SPACE.len(), SPACE_START);
+        let slice = Ladder::new(SLICES.len(), SLICE_START);
+        let adjustment = Adjustment::new(space, slice, Ladder::new(GATE_RUNGS, GAPS));
         Rule { manner, depth: Depth::new(), adjustment, tgs: Tgs::new(), need: Need::None, looked: Time::ZERO }
     }
 
@@ -138,6 +142,8 @@ impl Rule {
                 beside.in_space += tenant.wanted;
             } else if tenant.slices {
                 beside.in_time += tenant.wanted;
+            } else {
+                beside.gated += tenant.wanted;
             }
         }
         beside
@@ -183,7 +189,12 @@ impl Rule {
                 let slice = if filling == Filling::Nothing { SLICES[GAPS] } else { SLICES[rung] };
                 Hold { gate: self.gate(rung), slice: Some(slice), filling, depth, ..Hold::NOT }
             }
-            Manner::Weft => gated,
+            Manner::Weft => match self.need {
+                Need::None => Hold { depth: IDLE_DEPTH, ..Hold::NOT },
+                // A burst that was very bad is reason enough to wait for the next one.
+                _ if gated.gate == Gate::Held => gated,
+                _ => Hold { gate: self.gate(self.adjustment.gate.rung()), ..gated },
+            },
         }
     }
 
@@ -305,10 +316,10 @@ mod tests {
         rule.hold(&tenants[1], &GpuView { tenants: tenants.clone(), memory_total: 0 })
     }
 
-    /// Bursts of 5 ms alone that take `ratio` of that, in thousandths, for so many seconds: in which part of the looks
-    /// best-effort work is held in the second half, in thousandths.
-    fn held_beside(ratio: u64, seconds: u64) -> u64 {
-        let mut tenants = vec![tenant(0, Class::Latency, false, true), tenant(1, Class::BestEffort, false, true)];
+    /// Bursts in turns of 5 ms alone that take `ratio` of that, in thousandths, for so many seconds: in which part of the
+    /// looks best-effort work is held in the second half, in thousandths. It takes turns in slices, or is in space.
+    fn held_beside(ratio: u64, seconds: u64, slices: bool) -> u64 {
+        let mut tenants = vec![tenant(0, Class::Latency, false, true), tenant(1, Class::BestEffort, !slices, slices)];
         let mut rule = Rule::new(Manner::Weft);
         let (mut looks, mut held, mut waits) = (0, 0, false);
         for step in 0..seconds * 200 {
@@ -332,9 +343,11 @@ mod tests {
 
     #[test]
     fn where_nothing_helps_best_effort_work_waits_and_not_for_ever() {
-        let held = held_beside(1_500, 120);
-        assert!((950..1_000).contains(&held), "{held}");
-        assert!(held_beside(1_000, 120) < 10, "and nobody waits for what is borne");
+        for slices in [true, false] {
+            let held = held_beside(1_500, 120, slices);
+            assert!((950..1_000).contains(&held), "{held}, slices: {slices}");
+            assert!(held_beside(1_000, 120, slices) < 10, "and nobody waits for what is borne; slices: {slices}");
+        }
     }
 
     #[test]
