@@ -131,10 +131,11 @@ impl Gpu {
     /// Whether nobody else had the GPU since this was last asked: who stands aside now may have had it a moment ago, and
     /// who takes turns is not done when its own clock says so.
     pub(crate) fn was_ours(&self, now_ns: u64) -> bool {
-        let (mut busy, mut asides) = (false, 0u64);
+        let (mut busy, mut asides, in_turns) = (false, 0u64, !self.shares_space());
         for page in self.others() {
             asides = asides.wrapping_add(page.word(|page| &page.asides));
-            let patience_ns = if page.half(|page| &page.channels) > 0 { SLICED_NS } else { BURST_IDLE_NS };
+            let sliced = in_turns && page.half(|page| &page.channels) > 0;
+            let patience_ns = if sliced { SLICED_NS } else { BURST_IDLE_NS };
             busy |= is_busy(&page, now_ns, patience_ns);
         }
         let nobody_stood_aside_anew = self.asides.swap(asides, Ordering::Relaxed) == asides;
