@@ -2,7 +2,8 @@
 //!
 //! A latency tenant's bursts are compared with what such a burst takes alone, which whoever measures it knows by its
 //! size, or with the tenant's own objective. What may disturb is a rung of a ladder: the part of the SMs where tenants
-//! share in space, the length of a best-effort slice where they share in time, and the gate where neither can be had.
+//! share in space, the length of a best-effort slice where they share in time, and the gate where one is in space and
+//! the other in time.
 //!
 //! 1. Down fast: a few bad bursts are enough, and very bad ones take more than one rung. On the lowest, best-effort work
 //!    waits altogether: what it waits for is the promise that was made to others.
@@ -140,7 +141,7 @@ pub(super) struct Beside {
     pub(super) all: Span,
     pub(super) in_space: Span,
     pub(super) in_time: Span,
-    /// Of those that only the gate can hold.
+    /// Of those in space while a latency tenant takes turns: only the gate can hold them.
     pub(super) gated: Span,
 }
 

@@ -57,8 +57,8 @@ const SLICE_START: usize = 4;
 const NOTHING: usize = 0;
 const NOTHING_FOR: Span = Span::from_secs(10);
 const MOMENT: Span = Span::from_millis(20);
-/// The one above it: best-effort work waits for gaps, or is off the GPU within bursts where that can be done. Where only
-/// the gate holds it, there are no others.
+/// The one above it: best-effort work waits for gaps, or is off the GPU within bursts where that can be done. Where it is in
+/// space and a latency tenant in turns, there are no others.
 const GAPS: usize = 1;
 const GATE_RUNGS: usize = 2;
 /// The slice of a latency tenant that shares with best-effort ones alone: most bursts are over within one, and the GPU
@@ -142,7 +142,7 @@ impl Rule {
                 beside.in_space += tenant.wanted;
             } else if tenant.slices {
                 beside.in_time += tenant.wanted;
-            } else {
+            } else if tenant.space {
                 beside.gated += tenant.wanted;
             }
         }
@@ -189,12 +189,11 @@ impl Rule {
                 let slice = if filling == Filling::Nothing { SLICES[GAPS] } else { SLICES[rung] };
                 Hold { gate: self.gate(rung), slice: Some(slice), filling, depth, ..Hold::NOT }
             }
-            Manner::Weft => match self.need {
-                Need::None => Hold { depth: IDLE_DEPTH, ..Hold::NOT },
-                // A burst that was very bad is reason enough to wait for the next one.
-                _ if gated.gate == Gate::Held => gated,
-                _ => Hold { gate: self.gate(self.adjustment.gate.rung()), ..gated },
-            },
+            // It is beside others, and in turns with a latency tenant: only the gate can hold it.
+            Manner::Weft if tenant.space && gated.gate == Gate::Open => {
+                Hold { gate: self.gate(self.adjustment.gate.rung()), ..gated }
+            }
+            Manner::Weft => gated,
         }
     }
 
