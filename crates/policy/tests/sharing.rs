@@ -267,11 +267,9 @@ fn best_effort_depth_is_cut_at_once_and_given_back_slowly() {
             bursts,
             burst: Span::from_micros(burst),
             burst_alone: Span::from_micros(1_000),
-            wanted: Span::from_millis(bursts + 1),
             ..TenantView::new(TenantId(0))
         };
-        let wanted = Span::from_millis(1);
-        let other = TenantView { class: Class::BestEffort, wanted, ..TenantView::new(TenantId(1)) };
+        let other = TenantView { class: Class::BestEffort, ..TenantView::new(TenantId(1)) };
         let mut actions = Vec::new();
         let view = GpuView { tenants: vec![latency, other], memory_total: 0 };
         sharing.look(sharing.next_look(), &view, &mut actions);
