@@ -15,14 +15,12 @@ use crate::sample::Samples;
 use crate::space::Space;
 use crate::types::{Device, Stream};
 use crate::{fork, gate, real};
-use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLOTS, STATE_LIVE, Seen, TenantPage};
+use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLICED_NS, SLOTS, STATE_LIVE, Seen, TenantPage};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Streams up to this are default ones, of whatever context is current.
 const DEFAULT_STREAMS: usize = 2;
-/// Who takes turns may have the GPU for so long after its own clock says that its work is done.
-const SLICED_NS: u64 = 10_000_000_000;
 /// GPUs of a process that are shared; on others nothing is limited.
 const GPUS: usize = 16;
 

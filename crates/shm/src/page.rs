@@ -42,6 +42,9 @@ pub const DEPTH_NS: u64 = 200_000;
 /// A burst whose predicted work and gap ended this long ago is over, whatever the page says: its process is stopped,
 /// dead, or busy elsewhere.
 pub const BURST_IDLE_NS: u64 = 2_000_000;
+/// Work of a program that takes turns may be on the GPU for so long after its own clock says that it is done: with one
+/// twentieth of the GPU it takes twenty times as long.
+pub const SLICED_NS: u64 = 10_000_000_000;
 
 /// A wait for the GPU that began longer ago says nothing any more: its process may be stopped or dead.
 pub const SYNC_MAX_NS: u64 = 200_000_000;

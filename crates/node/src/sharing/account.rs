@@ -11,6 +11,7 @@ use super::slot::Seen;
 use policy::sharing::{Action, Filling, Gate, TenantView, WHOLE};
 use policy::{Span, TenantId};
 use rpc::Way;
+use shm::SLICED_NS;
 use std::collections::VecDeque;
 
 /// The most GPU time that is believed to have been launched between two looks.
@@ -20,9 +21,6 @@ const MARK_EVERY_NS: u64 = 100_000_000;
 const MARKS: usize = 11;
 /// A burst that its process does not wait for is over so long after its own clock says that it is.
 const STALLED_NS: u64 = 200_000_000;
-/// The same of best-effort work that takes turns: with one twentieth of the GPU it takes twenty times as long as its own
-/// clock says.
-const SLICED_NS: u64 = 10_000_000_000;
 /// A process that did nothing for so long does not get a part of its tenant's allowance.
 const ACTIVE_NS: u64 = 100_000_000;
 

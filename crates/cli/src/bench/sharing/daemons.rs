@@ -38,7 +38,6 @@ pub(super) struct Daemons {
     /// By the names of their sockets.
     weft: BTreeMap<&'static str, Result<Running, String>>,
     mps: Option<Result<Running, String>>,
-    /// This one.
     program: PathBuf,
     /// Last, so that it goes when nobody uses it.
     folder: TempDir,
