@@ -17,10 +17,11 @@ import time
 PARTS = [100, 90, 75, 50, 25]
 SECONDS = 0.8
 ROWS, WIDTH, WORDS = 64 * 512, 768, 50257
+NAMES = ["matmul of a layer", "matmul of the head", "activation", "softmax"]
 
 
 def kernels():
-    """By name: something that launches one kernel, and what is its kind."""
+    """By name: something that launches one kernel."""
     import torch
 
     hidden = torch.randn(ROWS, WIDTH, device="cuda")
@@ -28,12 +29,13 @@ def kernels():
     into, out = torch.randn(WIDTH, 4 * WIDTH, device="cuda"), torch.empty(ROWS, 4 * WIDTH, device="cuda")
     logits = torch.randn(ROWS // 4, WORDS, device="cuda")
     head = torch.randn(WIDTH, WORDS, device="cuda")
-    return {
-        "matmul of a layer": lambda: torch.matmul(hidden, into, out=out),
-        "matmul of the head": lambda: torch.matmul(hidden[: ROWS // 4], head, out=logits),
-        "activation": lambda: torch.nn.functional.gelu(wide),
-        "softmax": lambda: torch.log_softmax(logits, -1),
-    }
+    launches = [
+        lambda: torch.matmul(hidden, into, out=out),
+        lambda: torch.matmul(hidden[: ROWS // 4], head, out=logits),
+        lambda: torch.nn.functional.gelu(wide),
+        lambda: torch.log_softmax(logits, -1),
+    ]
+    return dict(zip(NAMES, launches, strict=True))
 
 
 def neighbour():
@@ -113,10 +115,9 @@ def measure(path):
         beside = {part: Program("neighbour", {**low, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(part)}) for part in PARTS}
         for program in [served, *beside.values()]:
             program.ready()
-        names = ["matmul of a layer", "matmul of the head", "activation", "softmax"]
         runs = []
         for turn in range(2):
-            order = [(name, part) for name in names for part in PARTS]
+            order = [(name, part) for name in NAMES for part in PARTS]
             for name, part in order if turn == 0 else reversed(order):
                 served.tell(SECONDS / 2)
                 alone = served.answer()
@@ -135,7 +136,7 @@ def measure(path):
     with open(path, "w") as file:
         json.dump({"machine": gpu.stdout.strip(), "seconds": SECONDS, "runs": runs}, file, indent=1)
     print(f"{'kernel':20} {'part':>5} {'its own rate':>12} {'requests':>9} {'p50':>6} {'p99':>6}  (over alone)")
-    for name in names:
+    for name in NAMES:
         whole = [run["rate_alone"] for run in runs if run["kernel"] == name and run["part"] == 100]
         for part in PARTS:
             mine = [run for run in runs if run["kernel"] == name and run["part"] == part]
@@ -145,4 +146,6 @@ def measure(path):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     {"neighbour": neighbour, "latency": latency}.get(sys.argv[1], lambda: measure(sys.argv[1]))()
