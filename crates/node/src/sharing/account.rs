@@ -213,13 +213,18 @@ impl Account {
         self.look.on_gpu |= works && !off;
 
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
-        // Beside others it is done later than its own clock says, which a burst that goes on shows.
+        // Beside others it is done later than its own clock says, which a burst that goes on shows. What began before or
+        // ends later is counted for as much of it as is in this look: short bursts would seem twice as long otherwise.
         let length = to_ns - from_ns;
+        let before = std::mem::replace(&mut seen.busy_until_ns, page.busy_until_ns).saturating_sub(from_ns);
+        let by_its_clock = before.saturating_add(charged).saturating_sub(page.busy_until_ns.saturating_sub(to_ns));
         let goes_on = page.syncing_since_ns != 0 || page.busy_until_ns.saturating_add(stalled_ns) > from_ns;
         let going_on = page.burst_since_ns != 0 && page.burst_since_ns <= to_ns && goes_on;
         let going_on = if going_on { to_ns - page.burst_since_ns.max(from_ns) } else { 0 };
-        let bursting = burst_ns.saturating_add(going_on).min(length);
-        let busy = page.busy_until_ns.min(to_ns).saturating_sub(from_ns).max(charged.min(length)).max(bursting);
+        let ended = burst_ns.saturating_sub(seen.burst_counted_ns);
+        let counted = if bursts > 0 { 0 } else { seen.burst_counted_ns };
+        seen.burst_counted_ns = counted.saturating_add(going_on);
+        let busy = by_its_clock.max(ended.saturating_add(going_on)).min(length);
         seen.waiting = page.waiting_since_ns != 0 && page.waiting_since_ns <= to_ns;
         let waiting = if seen.waiting { to_ns - page.waiting_since_ns.max(from_ns).min(to_ns) } else { 0 };
         let wanted = busy.saturating_add(waited.max(waiting));

@@ -62,6 +62,10 @@ pub(super) struct Seen {
     pub(super) waited_ns: u64,
     pub(super) bursts: u64,
     pub(super) burst_ns_total: u64,
+    /// What was counted already of the burst that went on.
+    pub(super) burst_counted_ns: u64,
+    /// Until when it had work, by its own clock.
+    pub(super) busy_until_ns: u64,
     pub(super) burst_wait_ns_total: u64,
     pub(super) burst_work_ns_total: u64,
     /// How often its work had been taken off the GPU, and whether it was off.

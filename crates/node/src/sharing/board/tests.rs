@@ -54,7 +54,8 @@ impl Bench {
         self.board.tick(self.now_ns, &self.ledger);
     }
 
-    /// Programs that launch whenever they may, one after the other, on a GPU that is never idle; GPU time each got.
+    /// Programs that launch whenever they may and never wait, one after the other, on a GPU that is never idle; GPU time
+    /// each got.
     fn run(&mut self, ticks: u32, kernel_ns: u64) -> Vec<u64> {
         let count = self.tenants.len() as u32;
         let mut given = vec![0; count as usize];
@@ -76,6 +77,7 @@ impl Bench {
                 page.waiting_since_ns.store(0, Ordering::Relaxed);
                 page.charged_ns.fetch_add(kernel_ns, Ordering::Relaxed);
                 page.busy_until_ns.store(self.now_ns + 2 * MS, Ordering::Relaxed);
+                page.burst_since_ns.store(self.now_ns, Ordering::Relaxed);
                 page.launches.fetch_add(1, Ordering::Relaxed);
                 given[slot as usize] += kernel_ns;
                 left -= kernel_ns;
@@ -320,6 +322,36 @@ fn what_a_burst_is_compared_with_is_its_own_work() {
         bench.tick();
         let view = &bench.board.view.tenants[0];
         assert_eq!((view.burst.nanos(), view.burst_alone.nanos()), (MS, MS), "round {round}");
+    }
+}
+
+/// Bursts of 850 us, one begun every 1.7 ms: half of the time, wherever looks come.
+#[test]
+fn what_reaches_from_one_look_into_the_next_is_counted_once() {
+    for waits in [true, false] {
+        let mut bench = Bench::new(&[r#"{"class": "latency"}"#]);
+        bench.tick();
+        let begun = bench.now_ns;
+        let (burst, every) = (850_000, 1_700_000);
+        for look in 0..1_000 {
+            let (from, to) = (begun + look * 2 * MS, begun + (look + 1) * 2 * MS);
+            let page = bench.page(0);
+            let launched = (from - begun).div_ceil(every)..(to - begun).div_ceil(every);
+            for at in launched.map(|number| begun + number * every) {
+                page.charged_ns.fetch_add(burst, Ordering::Relaxed);
+                page.busy_until_ns.store(at + burst, Ordering::Relaxed);
+            }
+            let last = begun + (to - begun - 1) / every * every;
+            let ended = |until: u64| (until - begun + every - burst) / every;
+            page.burst_since_ns.store(if last + burst > to && waits { last } else { 0 }, Ordering::Relaxed);
+            if waits {
+                page.bursts.store(ended(to), Ordering::Relaxed);
+                page.burst_ns_total.store(ended(to) * burst, Ordering::Relaxed);
+            }
+            bench.tick();
+        }
+        let part = bench.board.view.tenants[0].wanted.nanos() * 1_000 / (2_000 * MS);
+        assert!((495..=505).contains(&part), "{part} thousandths, and it waits: {waits}");
     }
 }
 
