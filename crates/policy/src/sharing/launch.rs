@@ -8,7 +8,7 @@
 //!    important. While one of those has work on the GPU they wait. When it has none they fill its predicted gap with
 //!    what fits: inside a burst to the letter, between bursts with the depth to spare, which the slow plane takes away
 //!    when bursts suffer. When it is late by a good part of the gap, its owner is gone until further notice, and the depth
-//!    bounds what stands in its way when it comes back.
+//!    bounds what stands in its way when it comes back. Who can be taken off the GPU again waits for bursts alone.
 //!
 //! Not covered: a tenant that is inside a burst and far behind its predicted gap looks idle. It loses one depth, or
 //! one kernel where that is longer.
@@ -118,8 +118,12 @@ pub fn may_launch(now: Time, own: Own, control: &Control, others: &[Neighbour], 
     let mine = rank(control.class, control.priority);
     let ahead = others.iter().filter(|other| alive && rank(other.class, other.priority) < mine);
     for other in ahead {
-        if control.filling == Filling::Nothing && other.in_burst {
-            return wait(Time::NEVER);
+        if control.filling == Filling::Nothing {
+            // However long it takes, it is off the GPU when somebody needs that.
+            if other.in_burst {
+                return wait(Time::NEVER);
+            }
+            continue;
         }
         if other.busy_until > now {
             return wait(other.busy_until);
