@@ -264,15 +264,32 @@ fn best_effort_work_is_sliced_beside_a_latency_program_and_top_says_so() {
 #[test]
 fn best_effort_work_stands_aside_for_a_latency_program_that_pauses_and_top_says_so() {
     let machine = Machine::new();
-    let serve = ["--class", "latency", "--name", "serve"];
-    let bursts = ["--seconds", "60", "--us", "50", "--every", "40", "--pause", "8000"];
-    let _serve = machine.start(&serve, "closedloop", &bursts);
-    let train = ["--class", "best-effort", "--name", "train"];
-    let _train = machine.start(&train, "closedloop", &["--seconds", "60", "--us", "3000", "--every", "4"]);
+    let _programs = with_pauses(&machine, &[]);
     machine.wait("work that is taken off", |machine| {
         let train = machine.tenant("train").filter(|train| train["asides"].as_u64() > Some(0))?;
         train["note"].as_str().filter(|note| note.contains("stands aside in bursts: serve takes")).map(str::to_owned)
     });
+}
+
+#[test]
+fn beside_an_objective_best_effort_work_has_its_turn_for_longer_before_it_stands_aside() {
+    let machine = Machine::new();
+    let _programs = with_pauses(&machine, &["--slo", "200ms"]);
+    machine.wait("longer turns", |machine| {
+        let train = machine.tenant("train").filter(|train| train["asides"].as_u64() > Some(0))?;
+        train["slice_us"].as_u64().filter(|slice| *slice >= 400)
+    });
+}
+
+/// A latency program that pauses between its bursts, and a best-effort program.
+fn with_pauses(machine: &Machine, objective: &[&str]) -> [Running; 2] {
+    let serve = [&["--class", "latency", "--name", "serve"], objective].concat();
+    let bursts = ["--seconds", "60", "--us", "50", "--every", "40", "--pause", "8000"];
+    let train = ["--class", "best-effort", "--name", "train"];
+    [
+        machine.start(&serve, "closedloop", &bursts),
+        machine.start(&train, "closedloop", &["--seconds", "60", "--us", "3000", "--every", "4"]),
+    ]
 }
 
 #[test]

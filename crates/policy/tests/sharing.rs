@@ -192,6 +192,25 @@ proptest! {
         prop_assert_eq!(may_launch(now, own, &control, &least, Span::from_nanos(predicted)), may_launch(now, own, &control, &[], Span::from_nanos(predicted)));
     }
 
+    /// What is taken off the GPU within bursts may be as long as it likes.
+    #[test]
+    fn what_can_be_taken_off_waits_for_bursts_alone(predicted in 0u64..60_000_000, gap in 0u64..20_000_000, busy in 0u64..2_000_000, in_burst in any::<bool>()) {
+        let now = Time::ZERO + Span::from_secs(1);
+        let control = Control {
+            heartbeat: now,
+            class: Class::BestEffort,
+            priority: 5,
+            gate: Gate::Open,
+            allowed: Span::MAX,
+            depth: Span::from_millis(4),
+            filling: Filling::Nothing,
+        };
+        let busy_until = now - Span::from_millis(1) + Span::from_nanos(busy);
+        let other = Neighbour { class: Class::Latency, priority: 5, in_burst, busy_until, gap: Span::from_nanos(gap) };
+        let verdict = may_launch(now, Own::default(), &control, &[other], Span::from_nanos(predicted));
+        prop_assert_eq!(verdict == Verdict::Go, !in_burst);
+    }
+
     #[test]
     fn garbage_on_one_page_leaves_the_others_their_request(charges in prop::collection::vec(any::<u64>(), 1..200), kernel in 20u64..500) {
         let mut sharing = Sharing::default();

@@ -23,7 +23,7 @@ mod pair;
 pub use file::parse;
 pub use gpu::{GpuSpec, Mode};
 pub use models::{MODELS, model};
-pub use pair::{AtRandom, Expected, Solo, predict};
+pub use pair::{AtRandom, Expected, Pair, Solo, predict};
 pub use policies::{Control, NAMES};
 pub use report::{Report, TenantReport};
 pub use room::{Head, Room, Seat};

@@ -110,6 +110,12 @@ fn what_is_wrong_is_told_with_its_line() {
         &format!("{tenant}request = \"60%\"\nlimit = \"30%\"\n"),
         "s.toml:4: request \"60%\" is more than limit \"30%\"",
     );
+    check(&format!("{tenant}slo = \"0ms\"\n"), "s.toml:4: slo = \"0ms\" is out of range: expected 1ns to 600s");
+    check(
+        &format!("{tenant}slo = \"20ms\"\n"),
+        "s.toml:4: slo is for latency tenants: expected class = \"latency\" with it",
+    );
+    check(&format!("{tenant}class = \"latency\"\nslo = \"20ms\"\n"), "nothing wrong");
     check(&format!("{tenant}priority = 10\n"), "s.toml:4: priority = 10 is out of range: expected 0 to 9");
     check(&format!("{tenant}{tenant}"), "s.toml:5: two tenants are named \"a\"");
     check(

@@ -57,9 +57,11 @@ const WITHOUT_KEPT: Span = Span::from_secs(15);
 const WITHOUT_BURSTS: u64 = 192;
 /// What of an objective is taken for all of it: tails are longer than averages.
 const OF_OBJECTIVE: u64 = 800;
-/// Who has work for more than this part of the time, in millionths, has no time to lose, whatever its objective allows:
-/// what comes next would wait.
+/// Who has work for more than this part of the time, in millionths, has no time to lose, unless its objective allows for
+/// what comes next to wait.
 const FULL: u64 = 700_000;
+/// One in a hundred of those that come at random, half of the time, waits for so many bursts before its own.
+const QUEUE_BURSTS: u64 = 3;
 /// Who has more time bears a little more than what it takes alone, in thousandths: it delays nothing that comes next.
 const PAUSES: u64 = 1_015;
 
@@ -97,13 +99,15 @@ struct Watched {
     ratio: u64,
     /// The part of the time in which it has work, in millionths.
     busy: u64,
+    /// Whether it has an objective.
+    promised: bool,
 }
 
 impl Watched {
     fn new(now: Time, tenant: &TenantView) -> Watched {
         let (bursts, wanted) = (tenant.bursts, tenant.wanted);
-        let every = tenant.burst;
-        Watched { bursts, wanted, active: now, burst_at: now, every, unknown: 0, seen: 0, ratio: 0, busy: 0 }
+        let (every, promised) = (tenant.burst, tenant.objective.is_some());
+        Watched { bursts, wanted, active: now, burst_at: now, every, unknown: 0, seen: 0, ratio: 0, busy: 0, promised }
     }
 
     /// It had so many more bursts, of which the last took this long.
@@ -202,6 +206,7 @@ impl Adjustment {
                 watched.busy = (watched.busy * (old - new) + worked * 1_000_000 / passed * new) / old;
             }
             watched.wanted = tenant.wanted;
+            watched.promised = tenant.objective.is_some();
             if tenant.bursts == watched.bursts {
                 continue;
             }
@@ -295,6 +300,11 @@ impl Adjustment {
         self.watched.values().map(|watched| watched.busy).sum::<u64>() < LEAVE_TIME
     }
 
+    /// Whether everybody who needs the GPU has an objective, so that a burst may begin later than alone.
+    pub(super) fn all_promised(&self, now: Time) -> bool {
+        self.watched.values().all(|watched| watched.promised || !watched.is_active(now))
+    }
+
     /// Whether a latency tenant needs the GPU.
     pub(super) fn is_active(&self, tenant: TenantId, now: Time) -> bool {
         self.watched.get(&tenant).is_some_and(|watched| watched.is_active(now))
@@ -320,11 +330,18 @@ fn ratio(tenant: &TenantView, busy: u64) -> Option<(u64, bool)> {
     let of_alone = (tenant.burst_alone > Span::ZERO).then(|| (part(tenant.burst_alone.scale(bears, 1_000)), false));
     match tenant.objective {
         Some(objective) => {
-            let promised = Some((part(objective.scale(OF_OBJECTIVE, 1_000)), true));
-            if busy > FULL { promised.max(of_alone) } else { promised }
+            let objective = objective.scale(OF_OBJECTIVE, 1_000);
+            let promised = Some((part(objective), true));
+            let may_queue = busy <= FULL || tenant.burst + queue(tenant.burst, busy) <= objective;
+            if may_queue { promised } else { promised.max(of_alone) }
         }
         None => of_alone,
     }
+}
+
+/// What one in a hundred waits for those before it, who come at random. Bursts are taken to be equal: M/D/1, roughly.
+fn queue(burst: Span, busy: u64) -> Span {
+    burst.scale(QUEUE_BURSTS * busy, 1_000_000u64.saturating_sub(busy).max(1))
 }
 
 #[cfg(test)]
@@ -617,6 +634,11 @@ mod tests {
         };
         assert_eq!(ratio(&slow, 500_000), Some((937, true)));
         assert_eq!(ratio(&slow, 800_000), Some((3_000, false)), "it has no time to lose");
+        // One in a hundred would wait for 12 bursts, and 13 of 1.2 ms are 15.6 ms, which is within four fifths of 20.
+        let short = TenantView { burst: Span::from_micros(1_200), burst_alone: Span::from_micros(800), ..slow.clone() };
+        assert_eq!(ratio(&short, 800_000), Some((75, true)), "what comes next may wait");
+        assert_eq!(ratio(&short, 850_000), Some((1_500, false)));
+        assert_eq!(ratio(&short, 1_000_000), Some((1_500, false)));
         let late = TenantView { burst_alone: Span::from_millis(14), burst: Span::from_millis(30), ..slow.clone() };
         assert_eq!(ratio(&late, 800_000), Some((2_142, false)));
         let later = TenantView { burst_alone: Span::from_millis(20), ..late };

@@ -185,8 +185,10 @@ impl Rule {
                     _ if pauses => (Filling::Gaps, SPACE_DEPTH),
                     _ => (Filling::Anything, Span::MAX),
                 };
-                // What is off within bursts is in the way at their beginning, for what is left of its slice.
-                let slice = if filling == Filling::Nothing { SLICES[GAPS] } else { SLICES[rung] };
+                // What is off within bursts is in the way at their beginning, for what is left of its slice: as little as
+                // can be beside those who are to be as alone, and as much as they bear beside those with an objective.
+                let as_alone = filling == Filling::Nothing && !self.adjustment.all_promised(self.looked);
+                let slice = if as_alone { SLICES[GAPS] } else { SLICES[rung] };
                 Hold { gate: self.gate(rung), slice: Some(slice), filling, depth, ..Hold::NOT }
             }
             // It is beside others, and in turns with a latency tenant: only the gate can hold it.
@@ -376,16 +378,31 @@ mod tests {
         assert_eq!((space.space, space.slice, space.filling), (750, None, Filling::Anything));
         let slices = held(Manner::Weft, false, false, true);
         assert_eq!((slices.space, slices.slice, slices.filling), (WHOLE, Some(SLICE), Filling::Gaps));
-        let tenants = [tenant(0, Class::Latency, false, true), tenant(1, Class::BestEffort, false, true)];
-        let aside = TenantView { aside: true, ..tenants[1].clone() };
-        let mut rule = Rule::new(Manner::Weft);
-        let view = GpuView { tenants: vec![tenants[0].clone(), aside.clone()], memory_total: 0 };
-        rule.look(Time::ZERO + Span::from_millis(2), &view);
-        let off = rule.hold(&aside, &view);
-        assert_eq!((off.slice, off.filling), (Some(SLICES[GAPS]), Filling::Nothing));
         for mixed in [held(Manner::Weft, false, true, false), held(Manner::Weft, false, false, false)] {
             assert_eq!((mixed.space, mixed.slice, mixed.filling), (WHOLE, None, Filling::Gaps));
         }
         assert_eq!(held(Manner::Unmanaged, true, true, true), Hold::NOT);
+    }
+
+    #[test]
+    fn what_is_taken_off_has_the_turn_for_longer_beside_objectives_alone() {
+        let slice = |objectives: &[Option<Span>]| {
+            let latency = |(id, objective): (usize, &Option<Span>)| TenantView {
+                objective: *objective,
+                ..tenant(id as u32, Class::Latency, false, true)
+            };
+            let mut tenants: Vec<TenantView> = objectives.iter().enumerate().map(latency).collect();
+            tenants.push(TenantView { aside: true, ..tenant(9, Class::BestEffort, false, true) });
+            let view = GpuView { tenants, memory_total: 0 };
+            let mut rule = Rule::new(Manner::Weft);
+            rule.look(Time::ZERO + Span::from_millis(2), &view);
+            let hold = rule.hold(view.tenants.last().unwrap(), &view);
+            assert_eq!(hold.filling, Filling::Nothing);
+            hold.slice
+        };
+        let objective = Some(Span::from_millis(10));
+        assert_eq!(slice(&[None]), Some(SLICES[GAPS]));
+        assert_eq!(slice(&[objective]), Some(SLICES[SLICE_START]));
+        assert_eq!(slice(&[objective, None]), Some(SLICES[GAPS]), "one of them is to be as alone");
     }
 }

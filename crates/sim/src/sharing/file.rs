@@ -57,6 +57,7 @@ struct Tenant {
     priority: Option<Spanned<i64>>,
     request: Option<Spanned<Percent>>,
     limit: Option<Spanned<Percent>>,
+    slo: Option<Spanned<Length>>,
     model: Option<Spanned<String>>,
     kernels: Option<Spanned<Vec<Table<Launches>>>>,
     graph: Option<bool>,
@@ -176,7 +177,14 @@ fn tenant(source: &Source, place: std::ops::Range<usize>, keys: &Tenant) -> Resu
         Some(ClassName::BestEffort) => Class::BestEffort,
         Some(ClassName::Standard) | None => Class::Standard,
     };
-    let tenant = TenantSpec { name: name.clone(), class, priority, request, limit, kernels, load };
+    let objective = match &keys.slo {
+        Some(slo) => Some(source.within("slo", slo, SHORTEST..=LONGEST)?.0),
+        None => None,
+    };
+    if let Some(slo) = keys.slo.as_ref().filter(|_| class != Class::Latency) {
+        return Err(source.error(slo.span(), "slo is for latency tenants: expected class = \"latency\" with it"));
+    }
+    let tenant = TenantSpec { name: name.clone(), class, priority, request, limit, objective, kernels, load };
     Ok(if keys.graph == Some(true) { tenant.as_graphs() } else { tenant })
 }
 

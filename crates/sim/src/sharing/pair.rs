@@ -70,12 +70,23 @@ pub struct AtRandom {
     pub duration: Span,
 }
 
+/// What is shared, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// The latency program alone.
+    pub latency: Solo,
+    /// Its objective, where it has one.
+    pub objective: Option<Span>,
+    /// The best-effort program alone.
+    pub best_effort: Solo,
+}
+
 /// What a pair does under a policy; `None` where there is no such policy or nothing was done alone.
-pub fn predict(policy: &str, latency: Solo, best_effort: Solo, at_random: AtRandom, seed: u64) -> Option<Expected> {
-    let closed = scenario(latency, best_effort, Load::Closed { think: Span::ZERO }, seed)?;
+pub fn predict(policy: &str, pair: Pair, at_random: AtRandom, seed: u64) -> Option<Expected> {
+    let closed = scenario(pair, Load::Closed { think: Span::ZERO }, seed)?;
     let AtRandom { load, lead, duration } = at_random;
-    let rate = load * 1e3 / latency.takes_ms;
-    let poisson = scenario(latency, best_effort, Load::Poisson { rate }, seed)?;
+    let rate = load * 1e3 / pair.latency.takes_ms;
+    let poisson = scenario(pair, Load::Poisson { rate }, seed)?;
     let poisson = Scenario { warmup: lead, duration, ..poisson };
     let (closed, poisson) = (run(&closed, policy)?, run(&poisson, policy)?);
     Some(Expected {
@@ -86,11 +97,13 @@ pub fn predict(policy: &str, latency: Solo, best_effort: Solo, at_random: AtRand
     })
 }
 
-fn scenario(latency: Solo, best_effort: Solo, load: Load, seed: u64) -> Option<Scenario> {
+fn scenario(pair: Pair, load: Load, seed: u64) -> Option<Scenario> {
+    let Pair { latency, objective, best_effort } = pair;
     let longest = latency.takes_ms.max(best_effort.takes_ms);
     let duration = Span::from_millis_f64(longest * STEPS).max(LEAST);
     let tenant = |name: &str, class: Class, load: Load, solo: Solo| {
-        Some(TenantSpec { class, load, ..TenantSpec::new(name, kernels(solo)?) })
+        let objective = objective.filter(|_| class == Class::Latency);
+        Some(TenantSpec { class, load, objective, ..TenantSpec::new(name, kernels(solo)?) })
     };
     Some(Scenario {
         seed,
@@ -140,11 +153,15 @@ mod tests {
     const TRAINING: Solo = Solo { launches: 600.0, gpu_ms: 600.0, takes_ms: 620.0 };
     const HALF: AtRandom = AtRandom { load: 0.5, lead: Span::from_secs(1), duration: Span::from_secs(4) };
 
+    fn pair(latency: Solo, best_effort: Solo) -> Pair {
+        Pair { latency, objective: None, best_effort }
+    }
+
     #[test]
     fn a_program_alone_takes_as_long_as_it_took() {
         for solo in [RESNET, TRAINING, Solo { launches: 1.0, gpu_ms: 1.9, takes_ms: 2.0 }] {
             let quiet = Solo { launches: 1.0, gpu_ms: 0.001, takes_ms: 1_000.0 };
-            let scenario = scenario(solo, quiet, Load::Closed { think: Span::ZERO }, 1).unwrap();
+            let scenario = scenario(pair(solo, quiet), Load::Closed { think: Span::ZERO }, 1).unwrap();
             let report = run(&scenario, "default").unwrap();
             let takes = report.tenants[0].completion_ms.unwrap();
             assert!((takes / solo.takes_ms - 1.0).abs() < 0.1, "{takes} ms for {solo:?}");
@@ -153,13 +170,13 @@ mod tests {
 
     #[test]
     fn weft_is_expected_to_spare_the_latency_program_and_default_sharing_is_not() {
-        let expect = |policy| predict(policy, RESNET, TRAINING, HALF, 1).unwrap();
+        let expect = |policy| predict(policy, pair(RESNET, TRAINING), HALF, 1).unwrap();
         let (weft, default) = (expect("weft"), expect("default"));
         assert!(weft.throughput > 0.8 && weft.p99 < 2.0, "{weft:?}");
         assert!(default.throughput < weft.throughput && default.p99 > weft.p99, "{default:?} {weft:?}");
         // There is no gap of a millisecond between the launches of a program that never pauses.
         assert!(default.best_effort > 0.4 && weft.best_effort < 0.1, "{default:?} {weft:?}");
-        assert_eq!(predict("nothing", RESNET, TRAINING, HALF, 1), None);
+        assert_eq!(predict("nothing", pair(RESNET, TRAINING), HALF, 1), None);
     }
 
     /// What was measured on an H200: throughput one after the other, and the training's beside it. Eager programs vary by
@@ -168,7 +185,7 @@ mod tests {
     fn turns_are_expected_to_cost_what_they_cost_on_a_gpu() {
         let training = Solo { launches: 886.0, gpu_ms: 580.0, takes_ms: 626.0 };
         let check = |latency: Solo, measured: (f64, f64), within: f64| {
-            let expected = predict("default", latency, training, HALF, 1).unwrap();
+            let expected = predict("default", pair(latency, training), HALF, 1).unwrap();
             let off = [expected.throughput - measured.0, expected.best_effort - measured.1];
             assert!(off.iter().all(|off| off.abs() <= within), "{expected:?} for {measured:?}");
         };
@@ -184,7 +201,7 @@ mod tests {
         let training = Solo { launches: 913.0, gpu_ms: 598.0, takes_ms: 629.0 };
         let at_random = AtRandom { load: 0.5, lead: Span::from_secs(2), duration: Span::from_secs(5) };
         let check = |latency: Solo, p99: f64, at_random_part: f64| {
-            let expected = predict("weft-time", latency, training, at_random, 1).unwrap();
+            let expected = predict("weft-time", pair(latency, training), at_random, 1).unwrap();
             assert!((expected.throughput - 1.0).abs() < 0.03 && expected.best_effort < 0.03, "{expected:?}");
             assert!((expected.p99 / p99 - 1.0).abs() < 0.1, "{expected:?} for {p99}");
             assert!(
@@ -201,9 +218,9 @@ mod tests {
         for solo in
             [Solo { launches: 0.0, ..RESNET }, Solo { gpu_ms: f64::NAN, ..RESNET }, Solo { takes_ms: -1.0, ..RESNET }]
         {
-            assert_eq!(predict("weft", solo, TRAINING, HALF, 1), None);
+            assert_eq!(predict("weft", pair(solo, TRAINING), HALF, 1), None);
         }
         let odd = Solo { launches: 1e9, gpu_ms: 500.0, takes_ms: 1.0 };
-        assert!(predict("default", RESNET, odd, HALF, 1).is_some());
+        assert!(predict("default", pair(RESNET, odd), HALF, 1).is_some());
     }
 }

@@ -42,6 +42,8 @@ pub struct Seat {
     pub request: u32,
     /// Never to be exceeded, in thousandths.
     pub limit: u32,
+    /// How long its bursts may take, where that was said.
+    pub objective: Option<Span>,
     /// The launch that it asks for.
     pub head: Option<Head>,
     /// What it launched last.

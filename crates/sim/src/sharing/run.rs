@@ -448,6 +448,7 @@ fn seat(spec: &TenantSpec) -> Seat {
         priority: spec.priority,
         request: spec.request,
         limit: spec.limit,
+        objective: spec.objective,
         head: None,
         last: None,
         in_flight: 0,

@@ -34,6 +34,8 @@ pub struct TenantSpec {
     pub request: u32,
     /// Never to be exceeded, in thousandths of the GPU.
     pub limit: u32,
+    /// How long it may take from a launch after a pause to the end of what follows; as alone where nothing was said.
+    pub objective: Option<Span>,
     /// What one request launches, in order; the last waits for all.
     pub kernels: Vec<Kernel>,
     /// When requests come.
@@ -84,6 +86,7 @@ impl TenantSpec {
             priority: 5,
             request: 0,
             limit: WHOLE,
+            objective: None,
             kernels,
             load: Load::Closed { think: Span::ZERO },
         }

@@ -4,7 +4,7 @@ use super::figures::PairFigures;
 use super::results::{Load, Results, Run, Side, Solos};
 use policy::Span;
 use serde::Serialize;
-use sim::sharing::{AtRandom, Expected, Solo, predict};
+use sim::sharing::{AtRandom, Expected, Pair, Solo, predict};
 
 /// Settings that the simulator knows, and what they are called there.
 const KNOWN: [(&str, &str); 7] = [
@@ -55,13 +55,16 @@ fn of_pair(results: &Results, figures: &[PairFigures], solos: &Solos) -> Vec<Pre
     let latency = as_alone(results, &solos.pair, "alone", solos.latency, |run| run.latency.as_ref());
     let best_effort =
         as_alone(results, &solos.pair, "best-effort-alone", solos.best_effort, |run| run.best_effort.as_ref());
+    let group = results.pairs.iter().find(|named| named.name == solos.pair).map(|named| &named.latency);
+    let objective = group.and_then(|group| group.slo.as_ref()?.parse().ok());
+    let alone = Pair { latency, objective, best_effort };
     let options = &results.options;
     let span = |seconds: f64| Span::from_secs_f64(seconds);
     let (lead, duration) = (span(options.lead_seconds), span(options.poisson_seconds));
     let at_random = AtRandom { load: options.poisson_load, lead, duration };
     let wanted = KNOWN.iter().filter_map(|(name, policy)| {
         let measured = pair.settings.iter().find(|setting| setting.setting == *name && setting.rounds > 0)?;
-        let expected = predict(policy, latency, best_effort, at_random, options.seed)?;
+        let expected = predict(policy, alone, at_random, options.seed)?;
         Some(Prediction {
             pair: pair.pair.clone(),
             setting: name,

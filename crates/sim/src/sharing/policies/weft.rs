@@ -100,6 +100,7 @@ impl Control for Weft {
             priority: seat.priority,
             request: seat.request,
             limit: seat.limit,
+            objective: seat.objective,
             charged: seat.charged,
             wanted: seat.wanted(now),
             burst: seat.burst,
