@@ -72,6 +72,10 @@ pub(super) struct Arguments {
     /// Seconds of each run with requests at random
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
     poisson_seconds: f64,
+    /// Seconds of each run in which the latency programs have nothing to do; a training with long steps needs many
+    /// [default: as --seconds]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    idle_seconds: Option<f64>,
     /// Requests at random, in percent of what latency programs do alone one after the other
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = load)]
     load: f64,
@@ -244,6 +248,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             rounds: arguments.rounds,
             closed_seconds: arguments.seconds,
             poisson_seconds: arguments.poisson_seconds,
+            idle_seconds: arguments.idle_seconds,
             poisson_load: arguments.load / 100.0,
             objective_ms: arguments.objective.map(millis),
             lead_seconds: arguments.lead,
@@ -308,6 +313,7 @@ fn command(arguments: &Arguments) -> String {
     add("--rounds", arguments.rounds.to_string(), "");
     add("--seconds", arguments.seconds.to_string(), "2");
     add("--poisson-seconds", arguments.poisson_seconds.to_string(), "4");
+    add("--idle-seconds", arguments.idle_seconds.map(|seconds| seconds.to_string()).unwrap_or_default(), "");
     add("--load", arguments.load.to_string(), "50");
     add("--objective", arguments.objective.map(|objective| objective.to_string()).unwrap_or_default(), "");
     add("--lead", arguments.lead.to_string(), "1.2");

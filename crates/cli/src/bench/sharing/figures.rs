@@ -303,6 +303,7 @@ pub(super) mod tests {
                 rounds: 2,
                 closed_seconds: 2.0,
                 poisson_seconds: 4.0,
+                idle_seconds: None,
                 poisson_load: 0.5,
                 objective_ms: None,
                 lead_seconds: 1.2,

@@ -42,30 +42,41 @@ impl Plan {
         let of = |setting: &Setting| match &setting.best_effort {
             _ if setting.name == ALONE => 4,
             None => 2,
-            Some(_) => 4 + usize::from(setting.idle),
+            Some(_) => 4,
         };
-        let of_pair = 1 + self.settings.iter().map(of).sum::<usize>();
+        let of_pair = self.settings.iter().map(of).sum::<usize>();
         let first = if self.chosen(World::Weft) { self.pairs.len() } else { 0 };
-        self.options.rounds * self.pairs.len() * of_pair + self.solo_runs() + first
+        self.options.rounds * self.pairs.len() * of_pair + self.idle_runs() + self.solo_runs() + first
+    }
+
+    /// Runs in which latency programs have nothing to do: beside them, and best-effort programs by themselves at the
+    /// beginning and at the end of a round.
+    fn idle_runs(&self) -> usize {
+        let beside = self.settings.iter().filter(|setting| setting.idle).count();
+        self.options.rounds * self.pairs.len() * (2 + beside)
     }
 
     /// Runs that show what programs do alone under Weft.
     fn solo_runs(&self) -> usize {
         let counted = self.settings.iter().any(|setting| setting.latency.needs_weft());
-        let of_two =
-            |pair: &&Pair| pair.latency.copies == 1 && pair.best_effort.copies == 1 && pair.latency.slo.is_none();
+        let of_two = |pair: &&Pair| pair.latency.copies == 1 && pair.best_effort.copies == 1;
         if counted { 2 * self.pairs.iter().filter(of_two).count() } else { 0 }
     }
 
     /// How long the runs take when nothing waits.
     fn length(&self) -> Duration {
-        let Options { rounds, closed_seconds, poisson_seconds, lead_seconds, .. } = self.options;
+        let Options { rounds, closed_seconds, poisson_seconds, idle_seconds, lead_seconds, .. } = self.options;
         let poisson = |setting: &Setting| if setting.name == ALONE || setting.best_effort.is_some() { 2 } else { 1 };
         let poisson = rounds * self.pairs.len() * self.settings.iter().map(poisson).sum::<usize>();
-        let closed = self.runs() - poisson;
-        let seconds =
-            self.runs() as f64 * lead_seconds + closed as f64 * closed_seconds + poisson as f64 * poisson_seconds;
-        Duration::from_secs_f64(seconds)
+        let idle = self.idle_runs();
+        let closed = self.runs() - poisson - idle;
+        let each = [
+            (self.runs(), lead_seconds),
+            (closed, closed_seconds),
+            (poisson, poisson_seconds),
+            (idle, idle_seconds.unwrap_or(closed_seconds)),
+        ];
+        Duration::from_secs_f64(each.iter().map(|(runs, seconds)| *runs as f64 * seconds).sum())
     }
 
     /// Whether latency programs are measured in a world.
@@ -309,9 +320,9 @@ impl Stage<'_> {
                     results.refusals.push(refusal);
                 }
             }
-            if first {
+            if setting.name == ALONE {
                 let keys = keys(World::Native, Class::BestEffort, &pair.best_effort);
-                let side = self.closed(&keys, round);
+                let side = self.idle(&keys, round);
                 if self.interrupt.is_set() {
                     bail!("measure: interrupted");
                 }
@@ -338,12 +349,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What both programs of a pair do alone, where a daemon counts their launches. A pair of many has none, and of
-    /// objectives the simulator knows nothing.
+    /// What both programs of a pair do alone, where a daemon counts their launches. A pair of many has none.
     fn solos(&mut self, pair: &Pair) -> Option<Solos> {
-        if pair.latency.slo.is_some() {
-            return None;
-        }
         let worlds = [World::WeftTime, World::Weft];
         let world = worlds.into_iter().find(|world| self.plan.chosen(*world))?;
         let latency = single(keys(world, Class::Latency, &pair.latency))?;
@@ -435,10 +442,16 @@ impl Stage<'_> {
             results.runs.push(run(Load::Poisson, apart, offered_rps, done));
         }
         if setting.idle {
-            let idle = self.closed(&best_effort, round)?;
+            let idle = self.idle(&best_effort, round)?;
             results.runs.push(run(Load::Idle, false, 0.0, idle));
         }
         Ok(())
+    }
+
+    /// One run of best-effort programs while latency programs have nothing to do.
+    fn idle(&mut self, keys: &[Key], round: usize) -> Result<Done, String> {
+        let Options { closed_seconds, idle_seconds, .. } = self.plan.options;
+        self.run(&Task { keys, round, seconds: idle_seconds.unwrap_or(closed_seconds), rate: 0.0, watched: false })
     }
 
     /// One run of these programs, one request after the other.
@@ -560,6 +573,7 @@ mod tests {
                 rounds,
                 closed_seconds,
                 poisson_seconds,
+                idle_seconds: None,
                 poisson_load: 0.5,
                 objective_ms: None,
                 lead_seconds,
@@ -606,13 +620,15 @@ mod tests {
     #[test]
     fn runs_are_counted() {
         let of = |wanted: &[&str]| plan("one = a | t", wanted, 3).runs();
-        // Alone twice under two loads, and the best-effort side by itself; others apart and together under two loads;
-        // `default` has a run with nothing to do.
+        // Alone twice under two loads, and the best-effort side by itself twice; others apart and together under two
+        // loads; `default` has a run with nothing to do.
         // Two more where a daemon counts launches: each side alone.
         // One more where Weft chooses: it has to know them.
-        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"]), of(&["weft"])], [15, 29, 30, 33]);
-        let one_round = plan("one = a | t", &["alone"], 1);
-        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 3));
+        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"]), of(&["weft"])], [18, 32, 33, 36]);
+        let mut one_round = plan("one = a | t", &["alone"], 1);
+        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 3));
+        one_round.options.idle_seconds = Some(10.0);
+        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 11));
     }
 
     #[test]

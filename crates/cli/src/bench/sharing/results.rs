@@ -72,6 +72,9 @@ pub(super) struct Options {
     pub(super) rounds: usize,
     pub(super) closed_seconds: f64,
     pub(super) poisson_seconds: f64,
+    /// Of runs in which the latency programs have nothing to do, where it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) idle_seconds: Option<f64>,
     /// The part of its capacity alone at which requests come at random.
     pub(super) poisson_load: f64,
     /// How long a request may take to count for goodput, where it was said.
