@@ -2,13 +2,15 @@
 //! `docs/benchmarks/elasticity.json`, told in `docs/benchmarks/elasticity.md`.
 //!
 //! A section is a module with its results, `measure`, which runs `weft`, and `write`, which tells them. To add one, add
-//! a field to `Results` and a line to each of `SECTIONS`, `measure` and `page`.
+//! a field to `Results` and a line to each of `SECTIONS`, `measure` and `page`. What was measured on a GPU has files of its
+//! own, which `gpu` reads.
 
 mod search;
 mod predictor;
 mod scaling;
 mod one_gpu;
 mod live;
+mod gpu;
 
 use crate::setup;
 use crate::workspace::Workspace;
@@ -66,7 +68,8 @@ pub(crate) fn elasticity(workspace: &Workspace, arguments: &Arguments) -> Result
         let text = serde_json::to_string_pretty(&results).context("write JSON")? + "\n";
         std::fs::write(&json, text).with_context(|| format!("write {}", json.display()))?;
     }
-    std::fs::write(&page_path, page(&results)).with_context(|| format!("write {}", page_path.display()))?;
+    let gpu = gpu::read(&documents)?;
+    std::fs::write(&page_path, page(&results, &gpu)).with_context(|| format!("write {}", page_path.display()))?;
     eprintln!("wrote {} and {}", workspace.relative(&json), workspace.relative(&page_path));
     Ok(())
 }
@@ -84,21 +87,21 @@ fn measure(workspace: &Workspace, section: &str, results: &mut Results) -> Resul
 }
 
 /// The page for these results. Every number on it comes from them.
-fn page(results: &Results) -> String {
+fn page(results: &Results, gpu: &gpu::Results) -> String {
     let mut out = String::new();
-    write_page(results, &mut out).expect("text can always be added to a string");
+    write_page(results, &mut out).and_then(|()| gpu.write(&mut out)).expect("text can always be added to a string");
     out
 }
 
 fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
     writeln!(out, "# Elasticity\n\n<!-- Written by `cargo xtask elasticity` from elasticity.json; do not edit. -->\n")?;
-    writeln!(out, "Finding, predicting and giving parts of GPUs, on published measurements.\n")?;
-    writeln!(out, "- Command: `{}`", results.command)?;
-    writeln!(out, "- Version: {}", results.weft)?;
     writeln!(
         out,
-        "- Data: `../shared/data`, measured by others on an A100; nothing here was measured on a GPU of ours"
+        "Finding, predicting and giving parts of GPUs, on published measurements and, in the last two sections, on a GPU.\n"
     )?;
+    writeln!(out, "- Command: `{}`", results.command)?;
+    writeln!(out, "- Version: {}", results.weft)?;
+    writeln!(out, "- Data: `../shared/data`, measured by others on an A100, where nothing else is said")?;
     results.search.iter().try_for_each(|section| section.write(out))?;
     results.predictor.iter().try_for_each(|section| section.write(out))?;
     results.scaling.iter().try_for_each(|section| section.write(out))?;
@@ -137,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_page_of_nothing_has_a_head_and_no_section() {
-        let page = page(&Results::default());
+        let mut page = String::new();
+        write_page(&Results::default(), &mut page).expect("text can always be added");
         assert!(page.starts_with("# Elasticity\n") && !page.contains("## "), "{page}");
     }
 }
