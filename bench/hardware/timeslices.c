@@ -89,8 +89,9 @@ static int by_size(const void *one, const void *other) {
 }
 
 static double part(double *values, int count, double where) {
+    if (count <= 0) return 0;
     qsort(values, count, sizeof *values, by_size);
-    return count ? values[(int)((count - 1) * where)] : 0;
+    return values[(int)((count - 1) * where)];
 }
 
 /* What the process saw of its turns. */
@@ -182,6 +183,13 @@ static void take_turns(int *step, double mine, double slice, unsigned blocks) {
     snprintf(who, sizeof who, "one with %.0f us", mine);
     tell_turns("turns", who, slice, blocks, gaps);
     usleep(250000);
+}
+
+/* Turns that end while the neighbour has nothing to do. */
+static void by_itself(double slice, unsigned blocks) {
+    set_slice(slice);
+    begin_watching(200000000, blocks);
+    tell_turns("turns beside nobody", "one by itself", slice, blocks, end_watching());
 }
 
 static double lag[4000];
@@ -307,6 +315,7 @@ int main(int count, char **arguments) {
     int step = 0;
     const double slices[] = {2048, 1000, 500, 200, 100, 50, 20, 1}, own[] = {4096, 16000, 100000};
     for (int wide = 0; wide < 2; wide++) {
+        for (unsigned i = 0; slices[i] >= 100; i++) by_itself(slices[i], wide ? 264 : 1);
         for (unsigned i = 0; i < sizeof slices / sizeof *slices; i++) take_turns(&step, 2048, slices[i], wide ? 264 : 1);
         for (unsigned i = 0; i < sizeof own / sizeof *own; i++) take_turns(&step, own[i], 200, wide ? 264 : 1);
     }
