@@ -105,13 +105,6 @@ impl Deployment {
         self.retiring.is_none() && self.replaces.is_none()
     }
 
-    /// Tells all who wait how it went.
-    pub(crate) fn reply(&mut self, outcome: &Result<(), OrderError>) {
-        for reply in self.replies.drain(..) {
-            reply(outcome.clone());
-        }
-    }
-
     /// What people call it.
     pub(crate) fn label(&self) -> String {
         format!("{}:{}", self.spec.name, self.spec.version)

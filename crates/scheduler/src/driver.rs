@@ -4,8 +4,9 @@
 //! 1. Every request that arrives is answered by one `Refuse`, or by a `Run` whose batch ends.
 //! 2. A deployment that others may still send requests to keeps its queue: it is taken away a while after clients last
 //!    saw it, and only when nobody waits.
+//! 3. Who gave an order is told that it was carried out after the gateways were.
 
-use crate::deployment::{Deployment, Place};
+use crate::deployment::{Deployment, Place, Reply};
 use crate::pool::{Pool, Want};
 use crate::profile::Profile;
 use crate::scaling::{Change, Scaling, bounds};
@@ -44,6 +45,8 @@ pub(crate) struct Driver {
     next_look: Time,
     /// Whether clients should be told of a change.
     pub(crate) changed: bool,
+    /// Orders that were carried out or refused, and whose givers have not been told: first comes the catalog.
+    answers: Vec<(Reply, Result<(), OrderError>)>,
 }
 
 pub(crate) struct Worker {
@@ -87,6 +90,7 @@ impl Driver {
             next_tick: Time::ZERO,
             next_look: Time::ZERO,
             changed: false,
+            answers: Vec::new(),
         }
     }
 
@@ -130,7 +134,8 @@ impl Driver {
         }
     }
 
-    /// Publishes what changed since the last time.
+    /// Publishes what changed since the last time. Who ordered it is told after that, and finds it in every gateway that
+    /// was told before.
     pub(crate) fn settle(&mut self) {
         if std::mem::take(&mut self.changed) {
             let catalog = self.catalog();
@@ -138,6 +143,20 @@ impl Driver {
                 (gateway.publish)(catalog.clone());
             }
         }
+        for (reply, outcome) in self.answers.drain(..) {
+            reply(outcome);
+        }
+    }
+
+    /// Has an order answered.
+    pub(crate) fn answer(&mut self, reply: Reply, outcome: Result<(), OrderError>) {
+        self.answers.push((reply, outcome));
+    }
+
+    /// Has all answered who wait for a deployment.
+    pub(crate) fn answer_all(&mut self, number: u32, outcome: &Result<(), OrderError>) {
+        let replies = self.models.get_mut(&number).map(|deployment| std::mem::take(&mut deployment.replies));
+        self.answers.extend(replies.unwrap_or_default().into_iter().map(|reply| (reply, outcome.clone())));
     }
 
     pub(crate) fn catalog(&self) -> Catalog {
@@ -286,8 +305,8 @@ impl Driver {
             pool.join(now, gpu);
         }
         self.carry_out(pool, now);
-        if let Some(deployment) = model.and_then(|number| self.models.get_mut(&number)) {
-            deployment.reply(&Ok(()));
+        if let Some(number) = model {
+            self.answer_all(number, &Ok(()));
         }
     }
 
@@ -329,8 +348,9 @@ impl Driver {
             self.changed = true;
             if !deployment.proven {
                 let failed = Err(OrderError::Invalid(format!("model `{}`: {reason}", deployment.spec.name)));
-                deployment.reply(&failed);
-                if deployment.on_trial {
+                let on_trial = deployment.on_trial;
+                self.answer_all(number, &failed);
+                if on_trial {
                     self.withdraw(now, number);
                 }
             }

@@ -35,12 +35,12 @@ impl Driver {
             Order::Unload { name } => self.unload(now, &name),
             Order::Scale { name, version, workers } => self.resize(now, &name, version, workers),
         };
-        reply(outcome);
+        self.answer(reply, outcome);
     }
 
     fn deploy(&mut self, now: Time, spec: ModelSpec, reply: Reply) {
         if let Err(error) = self.store.put(&Stored { spec: spec.clone(), loaded: true }) {
-            return reply(Err(OrderError::Storage(format!("{error:#}"))));
+            return self.answer(reply, Err(OrderError::Storage(format!("{error:#}"))));
         }
         let before = self.listed(&spec.name, Some(spec.version)).first().copied();
         let number = self.admit(now, Arc::new(spec), true);
@@ -50,7 +50,7 @@ impl Driver {
         match deployment.proven {
             true => {
                 self.take_over(now, number);
-                reply(Ok(()));
+                self.answer(reply, Ok(()));
             }
             false => deployment.replies.push(reply),
         }
@@ -59,24 +59,24 @@ impl Driver {
     fn load(&mut self, now: Time, name: &str, reply: Reply) {
         let numbers = self.listed(name, None);
         let Some(highest) = numbers.last().copied() else {
-            return reply(Err(NotFound::Model(name.to_string()).into()));
+            return self.answer(reply, Err(NotFound::Model(name.to_string()).into()));
         };
         let deployment = self.models.get_mut(&highest).expect("it is listed");
         if deployment.place.is_some() {
             match deployment.proven {
-                true => reply(Ok(())),
+                true => self.answer(reply, Ok(())),
                 false => deployment.replies.push(reply),
             }
             return;
         }
         let spec = deployment.spec.clone();
         if let Err(error) = self.store.put(&Stored { spec: (*spec).clone(), loaded: true }) {
-            return reply(Err(OrderError::Storage(format!("{error:#}"))));
+            return self.answer(reply, Err(OrderError::Storage(format!("{error:#}"))));
         }
         self.place(now, highest);
         let deployment = self.models.get_mut(&highest).expect("it is listed");
         match deployment.proven {
-            true => reply(Ok(())),
+            true => self.answer(reply, Ok(())),
             false => deployment.replies.push(reply),
         }
     }
@@ -304,9 +304,9 @@ impl Driver {
     fn retire(&mut self, now: Time, number: u32) {
         if let Some(deployment) = self.models.get_mut(&number) {
             let gone = OrderError::Invalid(format!("model `{}` was taken away meanwhile", deployment.spec.name));
-            deployment.reply(&Err(gone));
             deployment.retiring.get_or_insert(now);
             self.changed = true;
+            self.answer_all(number, &Err(gone));
         }
     }
 

@@ -183,7 +183,7 @@ fn a_model_is_deployed_asked_and_taken_away() {
     let worker = world.started();
     world.ready(worker);
     assert_eq!(world.reply(), Ok(()));
-    world.until("the model to be ready", |world, _| (world.state("m", 1) == Some(State::Ready)).then_some(()));
+    assert_eq!(world.state("m", 1), Some(State::Ready), "who is told that it is there finds it");
     let model = world.catalog.entries[0].model;
     for request in 0..50 {
         world.arrive(request, model, Span::from_secs(5));
@@ -194,8 +194,8 @@ fn a_model_is_deployed_asked_and_taken_away() {
     assert!(run == 0 && matches!(refused[0], Refusal::Late { .. }), "{refused:?}");
     world.order(Order::Undeploy { name: "m".into(), version: None });
     assert_eq!(world.reply(), Ok(()));
+    assert!(world.catalog.entries.is_empty(), "who is told that it is gone does not find it");
     world.until("the worker to be stopped", |world, _| world.workers.is_empty().then_some(()));
-    assert!(world.catalog.entries.is_empty());
 }
 
 #[test]
@@ -225,7 +225,6 @@ fn a_new_version_takes_over_without_a_failed_request() {
     let first = world.started();
     world.ready(first);
     assert_eq!(world.reply(), Ok(()));
-    world.until("the model", |world, _| (world.state("m", 1) == Some(State::Ready)).then_some(()));
     let old = world.catalog.find("m", None).unwrap().model;
     // The same version again, changed, while requests keep coming to whatever clients see.
     let changed = spec(r#"{"name": "m", "version": 1, "kind": "onnx", "path": "/y.onnx"}"#);
@@ -251,9 +250,7 @@ fn requests_of_a_dead_worker_are_run_again() {
     let worker = world.started();
     world.ready(worker);
     assert_eq!(world.reply(), Ok(()));
-    let model = world.until("the model", |world, _| {
-        (world.state("m", 1) == Some(State::Ready)).then(|| world.catalog.entries[0].model)
-    });
+    let model = world.catalog.entries[0].model;
     world.arrive(1, model, Span::from_secs(10));
     world.until("the batch", |_, heard| matches!(heard, Heard::Gateway(ToGateway::Run(_))).then_some(()));
     world.lost(worker, "killed");
@@ -316,9 +313,8 @@ fn a_journal_replays_to_the_same_decisions() {
         world.order(Order::Deploy(Box::new(spec(&text))));
         assert_eq!(world.reply(), Ok(()));
     }
-    let models: Vec<u32> = world.until("both models", |world, _| {
-        (world.catalog.entries.len() == 2).then(|| world.catalog.entries.iter().map(|entry| entry.model).collect())
-    });
+    let models: Vec<u32> = world.catalog.entries.iter().map(|entry| entry.model).collect();
+    assert_eq!(models.len(), 2);
     for request in 0..200 {
         let within = if request % 7 == 0 { Span::from_millis(3) } else { Span::from_millis(20) };
         world.arrive(request, models[request as usize % 2], within);
@@ -356,7 +352,7 @@ fn deploy(world: &mut World, spec: ModelSpec) -> (u32, WorkerId) {
     std::thread::sleep(Duration::from_millis(50));
     slow(world, worker);
     assert_eq!(world.reply(), Ok(()));
-    world.until("the model to be ready", |world, _| (world.state("m", 1) == Some(State::Ready)).then_some(()));
+    assert_eq!(world.state("m", 1), Some(State::Ready), "who is told that it is there finds it");
     (world.catalog.entries[0].model, worker)
 }
 
