@@ -13,7 +13,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::weft;
 use tempfile::TempDir;
 use weft_tests::free_port;
@@ -183,6 +183,42 @@ fn a_server_that_goes_away_is_said_and_nothing_is_written() {
     let output = running.wait_with_output().unwrap();
     refused(&output, 2, "the server is gone");
     assert!(!folder.path().join("gone.json").exists());
+}
+
+#[test]
+fn a_model_that_is_still_being_loaded_is_waited_for() {
+    let folder = plain();
+    let server = Server::start(weft_in(folder.path()), folder.path());
+    let loads =
+        "def load(self):\n        import os\n        while not os.path.exists(GO):\n            time.sleep(0.01)\n";
+    let go = folder.path().join("go");
+    let late = SLOW.replace("def predict", &format!("{}\n    def predict", loads.replace("GO", &format!("{go:?}"))));
+    fs::write(folder.path().join("late.py"), late).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = weft_in(folder.path());
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let deploying = run(&["deploy", "late", "late.py", "--server", &server.url[1]]);
+    let listed = || {
+        let asked = weft_in(folder.path()).args(["models", "--json", "--server", &server.url[1]]).output().unwrap();
+        text(&asked.stdout).contains("late")
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while !listed() {
+        assert!(Instant::now() < until, "waited in vain for the model to be listed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let words = server.words(&["profile", "late", "--slo", "10s"]);
+    let mut profiling = run(&[&words[..], &QUICK].concat());
+    // Long enough for it to ask what the model takes, which nobody knows yet. No more than 8 at a time, as it will say.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(profiling.try_wait().unwrap(), None, "it waits");
+    fs::write(&go, "").unwrap();
+    for waiting in [deploying, profiling] {
+        let output = waiting.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    assert_eq!(read(&folder.path().join("late.profile.json"))["choice"]["objective"], "10s");
 }
 
 #[test]

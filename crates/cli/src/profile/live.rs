@@ -3,7 +3,7 @@
 use super::campaign::Campaign;
 use super::kept::Kept;
 use super::private::{self, Private};
-use super::served::Served;
+use super::served::{Served, stopped};
 use super::shares::{Gpu, Shares, Whose};
 use super::{measured_already, note, subject, tell};
 use crate::admin::Server;
@@ -16,6 +16,7 @@ use policy::search::{Space, known};
 use policy::surface::{Share, Surface};
 use rpc::ModelSpec;
 use rpc::profile::{Choice, Profile, Subject, Work};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ fn name_of(file: &Path) -> Result<String, Misuse> {
 
 fn profile(asked: &Asked<'_>, name: &str, (admin, url): (&Server, &Url), kept: &Kept) -> Result<()> {
     let interrupt = Interrupt::listen()?;
-    let (spec, max_batch) = describe(admin, name)?;
+    let (spec, max_batch) = loaded(admin, name, &interrupt)?;
     let objective = asked.slo.unwrap_or(spec.slo);
     let digest = subject::model_digest(&spec)?;
     let mut served = Served {
@@ -160,8 +161,26 @@ fn unmet(name: &str, objective: Span, profile: &Profile) -> Misuse {
     Misuse(format!("find a point of `{name}` within {objective}: {text}; {advice}"))
 }
 
-/// What was deployed, and its largest batch.
-fn describe(admin: &Server, name: &str) -> Result<(ModelSpec, usize)> {
+/// What was deployed, and its largest batch, which is known once it is loaded.
+fn loaded(admin: &Server, name: &str, interrupt: &Interrupt) -> Result<(ModelSpec, usize)> {
+    let mut model = describe(admin, name)?;
+    if model["state"] == "loading" {
+        note(&format!("waiting for `{name}` to be loaded"))?;
+    }
+    while model["state"] == "loading" {
+        std::thread::sleep(Duration::from_millis(50));
+        if interrupt.is_set() {
+            return Err(stopped(name));
+        }
+        model = describe(admin, name)?;
+    }
+    let spec: ModelSpec = serde_json::from_value(model["spec"].clone()).context("read what was deployed")?;
+    let max_batch = model["max_batch"].as_u64().map_or(spec.max_batch, |batch| batch as usize);
+    Ok((spec, max_batch))
+}
+
+/// What the server says of a model.
+fn describe(admin: &Server, name: &str) -> Result<Value> {
     let answer = admin.ask("GET", "models", None)?;
     let models = answer["models"].as_array().map_or(&[][..], Vec::as_slice);
     // Versions are in order, and clients get the highest that is ready.
@@ -173,9 +192,7 @@ fn describe(admin: &Server, name: &str) -> Result<(ModelSpec, usize)> {
         let text = format!("the server has {known}; `weft deploy` adds one, and `weft profile FILE` needs no server");
         return Err(Misuse(format!("find model `{name}`: {text}")).into());
     };
-    let spec: ModelSpec = serde_json::from_value(model["spec"].clone()).context("read what was deployed")?;
-    let max_batch = model["max_batch"].as_u64().map_or(spec.max_batch, |batch| batch as usize);
-    Ok((spec, max_batch))
+    Ok(model.clone())
 }
 
 /// Batches of 1, 2, 4 and so on, and the largest; tenths of a GPU where there is one.
