@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Replay the published event traces under every placement policy; writes docs/benchmarks/placement.json and placement.md.
 ///
-/// Takes about a minute.
+/// Takes some minutes.
 ///
 /// Example: cargo xtask placement
 #[derive(clap::Args)]
@@ -34,10 +34,23 @@ struct Results {
     traces: Vec<Trace>,
 }
 
+/// Seeds with which what instances ask for is dealt out anew; no constant of a policy was chosen by them.
+const SHUFFLES: std::ops::RangeInclusive<u64> = 101..=116;
+/// Who is replayed on those.
+const SHUFFLED: &str = "dilu,weft,weft-moves";
+
 /// One trace under every policy.
 #[derive(Debug, Serialize, Deserialize)]
 struct Trace {
     instances: usize,
+    runs: Vec<Run>,
+    shuffles: Vec<Shuffle>,
+}
+
+/// The same starts and ends, with what is asked for dealt out anew.
+#[derive(Debug, Serialize, Deserialize)]
+struct Shuffle {
+    seed: u64,
     runs: Vec<Run>,
 }
 
@@ -77,10 +90,18 @@ fn measure(workspace: &Workspace) -> Result<Results> {
     for instances in TRACES {
         let path = data.join(format!("placement/instances-{instances}.txt"));
         let path = path.to_str().context("name the published data: its path is not text")?;
-        let weft = workspace.weft(["sim", "placement", path, "--json"]);
+        let replay = |more: &[&str]| -> Result<Vec<Run>> {
+            let weft = workspace.weft(["sim", "placement", path, "--json"].into_iter().chain(more.iter().copied()));
+            serde_json::from_str(&weft.read()?).with_context(|| format!("read what {instances} gave"))
+        };
         eprintln!("replaying {instances} instances");
-        let runs = serde_json::from_str(&weft.read()?).with_context(|| format!("read what {instances} gave"))?;
-        traces.push(Trace { instances, runs });
+        let runs = replay(&[])?;
+        let shuffle = |seed: u64| {
+            let runs = replay(&["--shuffle", &seed.to_string(), "--policies", SHUFFLED])?;
+            Ok(Shuffle { seed, runs })
+        };
+        let shuffles = SHUFFLES.map(shuffle).collect::<Result<_>>()?;
+        traces.push(Trace { instances, runs, shuffles });
     }
     Ok(Results {
         command: "cargo xtask placement".to_owned(),

@@ -249,6 +249,21 @@ fn an_llm_is_divided_over_fragments_of_one_node() {
 }
 
 #[test]
+fn large_parts_that_leave_as_much_share_a_node() {
+    let policy = by_name("weft").unwrap();
+    let mut state = cluster(&*policy);
+    let mut node_of = |id: u32, gpus: usize, memory_gb: u64| {
+        start(&mut state, &*policy, id, &demand(&format!("job-{id}"), Kind::Training, gpus, 500, 900, memory_gb));
+        let pieces = &state.instances()[&InstanceId(id)].pieces;
+        let nodes: BTreeSet<usize> = pieces.iter().map(|piece| piece.gpu.index() / NODE_GPUS).collect();
+        nodes.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!((node_of(0, 1, 40), node_of(1, 1, 25)), (vec![0], vec![1]), "nothing and 15 GB");
+    assert_eq!((node_of(2, 2, 27), node_of(3, 2, 39)), (vec![1], vec![0]), "13 GB and 1 GB");
+    assert_eq!((node_of(4, 1, 31), node_of(5, 2, 30)), (vec![2], vec![2]), "9 GB are like neither, but like 10 GB");
+}
+
+#[test]
 fn a_few_moves_free_a_gpu() {
     let policy = by_name("weft-moves").unwrap();
     let mut state = cluster(&*policy);

@@ -9,6 +9,7 @@ mod literal;
 mod trace;
 mod bound;
 mod replay;
+mod shuffle;
 
 pub use bound::{Bound, bound};
 pub use policy::placement::policies::NAMES;

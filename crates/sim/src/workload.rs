@@ -17,6 +17,7 @@ pub(crate) enum Purpose {
     Network = 3,
     Kernels = 4,
     Gaps = 5,
+    Demands = 6,
 }
 
 /// The random stream for a purpose and the thing it is about.

@@ -1,6 +1,6 @@
 //! The page: tables of what was measured. Every number of ours comes from the results.
 
-use super::{Results, Run};
+use super::{Results, Run, Shuffle};
 use std::fmt::Write;
 
 /// Peak GPUs as published with the traces, by instances and policy.
@@ -52,7 +52,12 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
     writeln!(
         out,
         "- *Idle*: what lies idle on the GPUs in use, of whichever of the three is scarcest, over time. Decision: 99th \
-         percentile, in microseconds; of three replays the least counts for each decision\n"
+         percentile, in microseconds; of three replays the least counts for each decision"
+    )?;
+    writeln!(
+        out,
+        "- *Dealt out anew*: the same starts and ends, with what instances ask for shuffled among those of a type. Weft's \
+         constants were chosen by looking at these traces, and not by looking at these shuffles of them\n"
     )?;
     for trace in &results.traces {
         let Some(first) = trace.runs.first() else { continue };
@@ -67,8 +72,28 @@ fn write_page(results: &Results, out: &mut String) -> std::fmt::Result {
             row(run, published(trace.instances, &run.policy), out)?;
         }
         writeln!(out)?;
+        write_shuffles(&trace.shuffles, out)?;
     }
     Ok(())
+}
+
+fn write_shuffles(shuffles: &[Shuffle], out: &mut String) -> std::fmt::Result {
+    let Some(first) = shuffles.first() else { return Ok(()) };
+    writeln!(out, "Dealt out anew, {} times, peak GPUs of bound:\n", shuffles.len())?;
+    writeln!(out, "| policy | least | mean | most |\n|---|---:|---:|---:|")?;
+    for (index, Run { policy, .. }) in first.runs.iter().enumerate() {
+        let run = |shuffle: &Shuffle| shuffle.runs.get(index).map(|run| of(run, run.bound_large_gpus));
+        let all: Vec<f64> = shuffles.iter().filter_map(run).collect();
+        let (least, most) = all.iter().fold((f64::MAX, 0.0), |(least, most), own| (own.min(least), own.max(most)));
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        writeln!(out, "| `{policy}` | {least:.3} | {mean:.3} | {most:.3} |")?;
+    }
+    writeln!(out)
+}
+
+/// How many GPUs a policy needed for one of those that are needed at least.
+fn of(run: &Run, bound: usize) -> f64 {
+    run.peak_gpus as f64 / bound.max(1) as f64
 }
 
 fn published(instances: usize, policy: &str) -> Option<usize> {
@@ -77,15 +102,14 @@ fn published(instances: usize, policy: &str) -> Option<usize> {
 }
 
 fn row(run: &Run, published: Option<usize>, out: &mut String) -> std::fmt::Result {
-    let of = |bound: usize| run.peak_gpus as f64 / bound.max(1) as f64;
     writeln!(
         out,
         "| `{}` | {} | {} | {:.3} | {:.3} | {:.0} | {:.1}% | {} | {} | {:.0} |",
         run.policy,
         run.peak_gpus,
         published.map_or("–".to_owned(), |peak| peak.to_string()),
-        of(run.bound_gpus),
-        of(run.bound_large_gpus),
+        of(run, run.bound_gpus),
+        of(run, run.bound_large_gpus),
         run.mean_gpus,
         100.0 * run.fragmentation,
         run.moves,

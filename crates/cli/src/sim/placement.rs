@@ -35,6 +35,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "GB", default_value = "40", value_parser = clap::value_parser!(u32).range(1..=4096))]
     gpu_memory: u32,
 
+    /// Deal out anew what instances ask for, among those of a type: whether a policy is good or lucky
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
+
     /// Print a list with a JSON object for each policy
     #[arg(long)]
     json: bool,
@@ -43,7 +47,8 @@ pub(super) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   weft sim placement examples/12-place-instances/events.txt
-  weft sim placement examples/12-place-instances/events.txt --policies dilu,weft,weft-moves --json";
+  weft sim placement examples/12-place-instances/events.txt --policies dilu,weft,weft-moves --json
+  weft sim placement examples/12-place-instances/events.txt --shuffle 1";
 
 /// A trace is replayed so often. Decisions are the same each time; of the times that each took the least counts, because
 /// the others hold what else the machine did.
@@ -65,6 +70,10 @@ pub(super) fn main(arguments: &Arguments) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&arguments.path);
     let text = text.map_err(|error| Misuse(format!("read trace {shown}: {}", output::reason(&error))))?;
     let trace = parse(&shown, &text, cluster).map_err(|error| Misuse(format!("read trace {error}")))?;
+    let trace = match arguments.shuffle {
+        Some(seed) => trace.shuffled(seed),
+        None => trace,
+    };
     let bound = bound(&trace, cluster);
     let results: Vec<Result> =
         arguments.policies.iter().map(|policy| measure(&trace, cluster, policy, bound)).collect();

@@ -12,8 +12,10 @@ use super::{Piece, Room};
 use crate::{GpuId, InstanceId};
 use std::collections::BTreeMap;
 
-/// Instances that are looked at for one decision, at most.
-const TRIES: usize = 8;
+/// Instances that are looked at for one decision, at least and at most.
+const TRIES: [usize; 2] = [8, 64];
+/// Each of them costs a walk over all GPUs in use, and these together so many steps.
+const STEPS: usize = 1 << 14;
 
 /// Moves instances where rooms are worth more afterwards. Nothing goes to GPUs that are `barred`.
 pub(super) fn polish(sketch: &mut Sketch, barred: &[GpuId], moves_max: usize) {
@@ -47,9 +49,10 @@ fn dearest(sketch: &Sketch) -> Vec<InstanceId> {
         }
     }
     let mut order: Vec<(i64, InstanceId)> = gains.into_iter().map(|(id, gain)| (-gain, id)).collect();
-    if order.len() > TRIES {
-        order.select_nth_unstable(TRIES);
-        order.truncate(TRIES);
+    let tries = (STEPS / sketch.state.in_use().max(1)).clamp(TRIES[0], TRIES[1]);
+    if order.len() > tries {
+        order.select_nth_unstable(tries);
+        order.truncate(tries);
     }
     order.sort_unstable();
     order.into_iter().map(|(_, id)| id).collect()
@@ -66,12 +69,5 @@ fn gain(sketch: &Sketch, gpu: GpuId, change: impl FnOnce(&mut Room)) -> u64 {
 
 /// What rooms lose in worth by these pieces.
 fn loss(sketch: &Sketch, to: &[Piece]) -> u64 {
-    let each = |piece: &Piece| {
-        let room = &sketch.rooms()[piece.gpu.index()];
-        let memory = room.memory - piece.need.memory;
-        let (request, limit) = (room.request - piece.need.request, room.limit - piece.need.limit);
-        let after = Room { memory, request, limit, ..*room };
-        sketch.worth().of(room).saturating_sub(sketch.worth().of(&after))
-    };
-    to.iter().map(each).sum()
+    to.iter().map(|piece| sketch.worth().lost(&sketch.rooms()[piece.gpu.index()], &piece.need)).sum()
 }

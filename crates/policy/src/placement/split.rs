@@ -12,7 +12,7 @@ use crate::GpuId;
 use std::cmp::Reverse;
 
 /// An LLM lies on so many GPUs at most: requests go through all of them one after the other.
-pub const PIECES_MAX: usize = 4;
+pub const PIECES_MAX: usize = 8;
 /// Layers are not divided finer than this.
 const GRAIN: u64 = 1 << 20;
 /// Fragments of one node that are tried in all ways, at most: the largest.

@@ -17,6 +17,8 @@ const SMALL_MAX: usize = 4;
 pub(super) struct Worth {
     small: Option<Small>,
     layers: Layers,
+    /// Whether any LLM runs, whose layers fill what is left.
+    pub(super) has_llms: bool,
 }
 
 /// Workers that cannot be divided and leave room for another like them.
@@ -65,6 +67,17 @@ impl Layers {
     }
 }
 
+/// A room once this is in it as well.
+#[inline]
+pub(super) fn beside(room: &Room, need: &Need) -> Room {
+    Room {
+        memory: room.memory - need.memory,
+        request: room.request - need.request,
+        limit: room.limit - need.limit,
+        ..*room
+    }
+}
+
 impl Worth {
     pub(super) fn new(state: &State) -> Worth {
         let (mut count, mut small, mut llms) = (0, [0; 2], [0; 3]);
@@ -83,7 +96,13 @@ impl Worth {
         }
         let mean = |sum: u64| (sum / count) as u32;
         let small = (count > 0).then(|| Small { request: mean(small[0]), limit: mean(small[1]), least, most });
-        Worth { small, layers: Layers::new(llms[0], llms[1], llms[2]) }
+        Worth { small, layers: Layers::new(llms[0], llms[1], llms[2]), has_llms: llms[2] > 0 }
+    }
+
+    /// What a room loses in worth by this.
+    #[inline]
+    pub(super) fn lost(&self, room: &Room, need: &Need) -> u64 {
+        self.of(room).saturating_sub(self.of(&beside(room, need)))
     }
 
     /// Bytes of this room that an LLM's layers, or a few small workers and then layers, would fill. A small worker counts

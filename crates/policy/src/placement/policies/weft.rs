@@ -1,10 +1,11 @@
 //! Weft's own.
 //!
 //! A *large* part takes more than half of a GPU's memory, so each needs a GPU of its own, and their number is what no
-//! policy gets below. Large parts go where the least memory is left over; smaller ones beside large ones, again where
-//! the least is left; LLMs over fragments beside large ones (`split`). What fits beside none is packed tightly
-//! elsewhere. Among equals a training job that has neighbours already is disturbed rather than another: a job is as
-//! slow as its slowest worker.
+//! policy gets below. Large parts go where the least memory is left over, and to a new GPU in a node whose large parts
+//! leave about as much; smaller ones beside large ones, where what is left loses the least (`worth`) or, where no LLM would
+//! fill that, is the least; LLMs over fragments beside large ones (`split`). What fits beside none is packed tightly
+//! elsewhere. Among equals a training job that has neighbours already is disturbed rather than another: a job is as slow
+//! as its slowest worker.
 //!
 //! With moves, an idle GPU is opened only when moving a few instances cannot make room; then a few move where they waste
 //! less (`polish`). GPUs that a few moves empty are emptied. Training never moves.
@@ -14,12 +15,14 @@ use crate::GpuId;
 use crate::placement::polish::polish;
 use crate::placement::sketch::Sketch;
 use crate::placement::state::is_large;
-use crate::placement::{Demand, Kind, Move, Piece, Plan, Reason, Refusal, Room, State, moves, split};
+use crate::placement::{Demand, Gpu, Kind, Move, Piece, Plan, Reason, Refusal, Room, State, WHOLE, moves, split};
 
 /// Instances that move for one decision, at most.
 pub(super) const MOVES_MAX: usize = 4;
 /// Places that are looked for to make room, at most; each costs a walk over all GPUs.
 const LOOKS_MAX: usize = 24;
+/// Nodes are not alike whose large parts leave memory that differs by more than this part of a GPU's.
+const UNLIKE: u64 = 10;
 
 /// Fills what large parts leave.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +73,44 @@ impl Policy for Weft {
 fn open(sketch: &Sketch, demand: &Demand, others: &[Piece]) -> Option<Vec<Piece>> {
     match demand.divisible() {
         true => split::place(sketch, demand, true, &[]),
-        false => fit::open(sketch.state, sketch.rooms(), demand, others).map(|piece| vec![piece]),
+        false => open_alike(sketch, demand, others).map(|piece| vec![piece]),
     }
+}
+
+/// An idle GPU for one part. Large ones go to the node whose large parts leave about as much memory as this one will: what
+/// is left adds up to room for LLMs in some nodes, where it would be too little for one in each. Without such a node it is
+/// one that has no large part yet.
+fn open_alike(sketch: &Sketch, demand: &Demand, others: &[Piece]) -> Option<Piece> {
+    let (state, need) = (sketch.state, &demand.need);
+    let taken = |gpu: GpuId| others.iter().any(|other| other.gpu == gpu);
+    let mut best: Option<(u64, GpuId)> = None;
+    for gpus in state.nodes() {
+        let able = |gpu: &GpuId| {
+            let room = &sketch.rooms()[gpu.index()];
+            room.idle() && room.fits(need) && !taken(*gpu) && state.allows(demand, *gpu)
+        };
+        let Some(gpu) = gpus.iter().copied().find(able) else { continue };
+        let memory = state.gpus()[gpu.index()].memory;
+        if !is_large(need, memory) {
+            return Some(Piece { gpu, need: *need, start: 0, reason: Reason::Opens });
+        }
+        let left = gpus.iter().filter_map(|gpu| match taken(*gpu) {
+            true => Some(state.gpus()[gpu.index()].memory - need.memory),
+            false => left_by_large(&state.gpus()[gpu.index()]),
+        });
+        let (count, sum) = left.fold((0, 0), |(count, sum), left| (count + 1, sum + left));
+        let unlike = sum.checked_div(count).map_or(memory / UNLIKE, |mean: u64| mean.abs_diff(memory - need.memory));
+        if best.is_none_or(|(least, _)| unlike < least) {
+            best = Some((unlike, gpu));
+        }
+    }
+    best.map(|(_, gpu)| Piece { gpu, need: *need, start: 0, reason: Reason::Opens })
+}
+
+/// Memory that a large part leaves on its GPU, if there is one.
+fn left_by_large(gpu: &Gpu) -> Option<u64> {
+    let large = gpu.parts.iter().find(|part| is_large(&part.need, gpu.memory))?;
+    Some(gpu.memory - large.need.memory)
 }
 
 /// Where an LLM or one part of another instance goes among the GPUs in use, but for those `barred`.
@@ -80,10 +119,17 @@ pub(in crate::placement) fn in_use(sketch: &Sketch, demand: &Demand, barred: &[G
         return split::place(sketch, demand, false, barred);
     }
     let state = sketch.state;
+    // Without LLMs nobody fills what is left, and what runs for a part of the time takes what others leave in theirs.
+    let by_worth = demand.need.quota == WHOLE && demand.kind != Kind::Training && sketch.worth().has_llms;
     let score = |gpu: GpuId, room: &Room| {
-        let large = is_large(&demand.need, state.gpus()[gpu.index()].memory);
-        let beside = large || room.large > 0;
-        (!barred.contains(&gpu)).then_some((!beside, room.memory))
+        if barred.contains(&gpu) {
+            return None;
+        }
+        if is_large(&demand.need, state.gpus()[gpu.index()].memory) {
+            return Some((false, 0, room.memory));
+        }
+        let lost = if by_worth { sketch.worth().lost(room, &demand.need) } else { 0 };
+        Some((room.large == 0, lost, room.memory))
     };
     let mut piece = fit::part(state, sketch.rooms(), demand, score)?;
     if demand.kind == Kind::Training {
@@ -92,7 +138,7 @@ pub(in crate::placement) fn in_use(sketch: &Sketch, demand: &Demand, barred: &[G
         return Some(vec![Piece { reason, ..piece }]);
     }
     let best = score(piece.gpu, &sketch.rooms()[piece.gpu.index()]);
-    if best.is_some_and(|(alone, _)| !alone) && !is_disturbed(state, piece.gpu) {
+    if best.is_some_and(|(alone, ..)| !alone) && !is_disturbed(state, piece.gpu) {
         let equal = |gpu: GpuId, room: &Room| (score(gpu, room) == best && is_disturbed(state, gpu)).then_some(());
         piece = fit::part(state, sketch.rooms(), demand, equal).unwrap_or(piece);
     }
