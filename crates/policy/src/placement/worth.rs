@@ -69,7 +69,7 @@ impl Layers {
 
 /// A room once this is in it as well.
 #[inline]
-pub(super) fn beside(room: &Room, need: &Need) -> Room {
+fn beside(room: &Room, need: &Need) -> Room {
     Room {
         memory: room.memory - need.memory,
         request: room.request - need.request,
