@@ -5,8 +5,8 @@
 //! looked at when the program syncs, or when another launch is measured.
 //!
 //! For best-effort tenants they also say how far the GPU really is. The virtual clock does not know that others have the
-//! GPU; what is measured and late does, and the gate waits for it. So at least one launch is measured for every depth of
-//! work.
+//! GPU; what is measured and late does: it and all that was launched after it are outstanding, and when that is more than
+//! may be, the gate waits for it. So at least one launch is measured for every depth of work.
 
 #![deny(unsafe_code)]
 
@@ -50,6 +50,9 @@ struct Slot {
     others_ns: AtomicU64,
     /// When the virtual clock expects it to be done.
     expected_ns: AtomicU64,
+    /// What had been charged before it, and with it.
+    charged_before_ns: AtomicU64,
+    charged_ns: AtomicU64,
     /// How long the process's work had been off the GPU until then, all in all.
     off_ns: AtomicU64,
 }
@@ -67,6 +70,8 @@ impl Samples {
                 lead_ns: AtomicU64::new(0),
                 others_ns: AtomicU64::new(0),
                 expected_ns: AtomicU64::new(0),
+                charged_before_ns: AtomicU64::new(0),
+                charged_ns: AtomicU64::new(0),
                 off_ns: AtomicU64::new(0),
             }
         }; SLOTS];
@@ -101,13 +106,18 @@ impl Samples {
         charged_ns.wrapping_sub(self.charged_ns.load(Ordering::Relaxed)) >= depth_ns
     }
 
-    /// Whether something is not done that should have been by now: others have the GPU, and the virtual clock is ahead.
-    pub(crate) fn late(&self, now_ns: u64) -> bool {
-        self.pending()
-            && self.slots.iter().any(|slot| {
-                slot.pending.load(Ordering::Acquire)
-                    && slot.expected_ns.load(Ordering::Relaxed).saturating_add(LATE_NS) < now_ns
-            })
+    /// The work behind something that is not done and should have been by now, where both are more than may be outstanding:
+    /// others have the GPU, and the virtual clock is ahead.
+    pub(crate) fn behind_late(&self, now_ns: u64, charged_ns: u64, depth_ns: u64) -> Option<u64> {
+        if !self.pending() {
+            return None;
+        }
+        let late = self.slots.iter().filter(|slot| {
+            slot.pending.load(Ordering::Acquire)
+                && slot.expected_ns.load(Ordering::Relaxed).saturating_add(LATE_NS) < now_ns
+                && charged_ns.saturating_sub(slot.charged_before_ns.load(Ordering::Relaxed)) > depth_ns
+        });
+        late.map(|slot| charged_ns.saturating_sub(slot.charged_ns.load(Ordering::Relaxed))).max()
     }
 
     /// Whether there is anything to look at.
@@ -125,6 +135,7 @@ pub(crate) fn launch(gpu: &Gpu, number: u32, stream: Stream, idle: bool, call: i
         (page.busy_until_ns.load(Ordering::Relaxed), page.charged_ns.load(Ordering::Relaxed))
     });
     gpu.samples.charged_ns.store(charged, Ordering::Relaxed);
+    let duration = IDENTITIES.place(number).duration_ns();
     collect(gpu);
     let Some(slot) = begin(gpu, stream) else { return call() };
     let began = shm::now_ns();
@@ -139,6 +150,8 @@ pub(crate) fn launch(gpu: &Gpu, number: u32, stream: Stream, idle: bool, call: i
         slot.number.store(number, Ordering::Relaxed);
         slot.lead_ns.store(lead, Ordering::Relaxed);
         slot.expected_ns.store(expected, Ordering::Relaxed);
+        slot.charged_before_ns.store(charged.saturating_sub(duration), Ordering::Relaxed);
+        slot.charged_ns.store(charged, Ordering::Relaxed);
         slot.others_ns.store(gpu.others_slices_ns(now), Ordering::Relaxed);
         slot.off_ns.store(aside::off_ns(), Ordering::Relaxed);
         gpu.samples.pending.fetch_add(1, Ordering::Relaxed);
@@ -260,6 +273,29 @@ mod tests {
             assert_eq!((owners, taken), ([0, 8], [false, true]));
             assert_eq!(samples.pending.load(Ordering::Relaxed), 1);
         }
+    }
+
+    #[test]
+    fn what_is_late_holds_when_it_makes_for_too_much_work() {
+        let samples = Samples::new();
+        let late = |now, charged, depth| samples.behind_late(now, charged, depth);
+        assert_eq!(late(9 * MS, 9 * MS, 0), None, "nothing is measured");
+        for (slot, (expected, before, with)) in
+            samples.slots.iter().zip([(3 * MS, MS, 2 * MS), (5 * MS, 2 * MS, 3 * MS)])
+        {
+            slot.expected_ns.store(expected, Ordering::Relaxed);
+            slot.charged_before_ns.store(before, Ordering::Relaxed);
+            slot.charged_ns.store(with, Ordering::Relaxed);
+            slot.pending.store(true, Ordering::Relaxed);
+            samples.pending.fetch_add(1, Ordering::Relaxed);
+        }
+        assert_eq!(late(3 * MS, 6 * MS, 4 * MS), None, "it is in time");
+        assert_eq!(late(4 * MS, 5 * MS, 4 * MS), None, "so much may be outstanding");
+        assert_eq!(late(4 * MS, 6 * MS, 4 * MS), Some(4 * MS));
+        assert_eq!(late(6 * MS, 9 * MS, 6 * MS), Some(7 * MS));
+        assert_eq!(late(6 * MS, 9 * MS, u64::MAX), None, "anything may be");
+        samples.slots[0].pending.store(false, Ordering::Relaxed);
+        assert_eq!(late(6 * MS, 9 * MS, 6 * MS), Some(6 * MS));
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
     let page = window.own();
     let mut now = began_ns;
     let mut waiting = false;
-    let mut late = false;
+    let mut behind_ns = None;
     // A control page that is none limits nothing.
     while let Some(control) = window.control().read() {
         let launch = Launch {
@@ -187,10 +187,12 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             aside::begin();
         }
         let mut decision = gate::decide(&launch, &control, rivals(window, control.above));
-        if decision == Decision::Go && control.class == Class::BestEffort && gpu.samples.late(now) {
+        let behind_late = || gpu.samples.behind_late(now, launch.charged_ns, control.depth_ns);
+        if decision == Decision::Go && control.class == Class::BestEffort && behind_late().is_some() {
             sample::collect(gpu);
-            if gpu.samples.late(now) && launch.waited_ns < YIELD_MAX_NS && !capture::active() {
-                late = true;
+            let behind = behind_late();
+            if behind.is_some() && launch.waited_ns < YIELD_MAX_NS && !capture::active() {
+                behind_ns = behind;
                 decision = Decision::Wait { at_most_ns: LATE_LOOK_NS };
             }
         }
@@ -215,9 +217,9 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             attach::again(gpu, now);
         }
     }
-    if late {
+    if let Some(behind) = behind_ns {
         // The work behind what was late is as late.
-        page.busy_until_ns.store(page.busy_until_ns.load(Relaxed).max(now), Relaxed);
+        page.busy_until_ns.fetch_max(now.saturating_add(behind), Relaxed);
     }
     if waiting {
         page.waiting_since_ns.store(0, Relaxed);
