@@ -63,7 +63,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "90,75")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     sms: Vec<u8>,
-    /// How often everything is measured
+    /// How often everything is measured; many short rounds say more than few long ones where a machine drifts
     #[arg(long, value_name = "N", default_value = "3", value_parser = rounds)]
     rounds: usize,
     /// Seconds of each run with one request after the other

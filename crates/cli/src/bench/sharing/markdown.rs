@@ -41,9 +41,10 @@ fn write_page(
     writeln!(out, "- Version: weft {}; seed {}", results.weft, options.seed)?;
     writeln!(
         out,
-        "- Figures are medians over {} round{}; brackets hold the least and the most. A round measures every setting \
-         of every pair, beginning with another one each time, between two runs alone. Ratios are to the mean of the \
-         runs alone in the same round; the row `alone` is each of them over that mean, and shows the noise",
+        "- Figures are medians over {} round{}; brackets hold the least and the most, or of more than eight what the \
+         median lies between 19 times in 20. A round measures every setting of every pair, beginning with another one \
+         each time, between two runs alone. Ratios are to the mean of the runs alone in the same round; the row \
+         `alone` is each of them over that mean, and shows the noise",
         options.rounds,
         if options.rounds == 1 { "" } else { "s" }
     )?;

@@ -15,7 +15,7 @@ pub(super) fn text(results: &Results, figures: &[PairFigures]) -> String {
     let plural = if rounds == 1 { "" } else { "s" };
     let _ = writeln!(
         out,
-        "{}, driver {}; ratios to alone, median of {rounds} round{plural} [least, most]",
+        "{}, driver {}; ratios to alone, median of {rounds} round{plural} [spread]",
         results.machine.gpu, results.machine.driver
     );
     for pair in figures {
@@ -87,7 +87,7 @@ mod tests {
             let mut found = text.lines().filter(|line| line.starts_with(begin));
             found.next().unwrap_or_else(|| panic!("no {begin} in\n{text}")).to_owned()
         };
-        assert_eq!(line("a <GPU>"), "a <GPU>, driver 580; ratios to alone, median of 2 rounds [least, most]");
+        assert_eq!(line("a <GPU>"), "a <GPU>, driver 580; ratios to alone, median of 2 rounds [spread]");
         assert_eq!(line("one:"), "one: a | b");
         assert_eq!(
             line("Alone:"),
