@@ -8,9 +8,10 @@ From `at_ns` on (CLOCK_MONOTONIC), for so many seconds: requests that come at ra
 where the rate is 0. It is busy in the same way before that, so that what is measured is warm. With `--awake` it does not
 sleep until the next one comes, which needs cores of its own and spares them falling asleep. The answer is a line, too:
 
-    {"done": 120, "seconds": 2.99, "latencies_us": [5100, ...]}
+    {"done": 120, "seconds": 2.99, "latencies_us": [5100, ...], "came_us": [17, ...]}
 
-`seconds` is until the last one that was done in time. Training adds `per_second`, in which half a step is half a step.
+`seconds` is until the last one that was done in time, and `came_us` when each came, from `at_ns` on. Training adds
+`per_second`, in which half a step is half a step.
 Ends with its input.
 """
 
@@ -32,7 +33,7 @@ def busy(work, command, awake):
     """Requests from now until the end, of which those that came after the beginning are told of."""
     begin, end = command["at_ns"], command["at_ns"] + int(command["seconds"] * 1e9)
     rate, random_numbers = command.get("rate", 0), random.Random(command.get("seed", 0))
-    came, latencies, last = time.monotonic_ns(), [], begin
+    told, came, latencies, times, last = begin, time.monotonic_ns(), [], [], begin
     while True:
         if rate > 0:
             came += int(random_numbers.expovariate(rate) * 1e9)
@@ -42,7 +43,7 @@ def busy(work, command, awake):
         else:
             came = time.monotonic_ns()
         if came >= end:
-            return latencies, (last - begin) / 1e9
+            return latencies, times, (last - begin) / 1e9
         work()
         now = time.monotonic_ns()
         if rate > 0:
@@ -54,6 +55,7 @@ def busy(work, command, awake):
                 last, begin = now, now
         if measured:
             latencies.append((now - came) // 1000)
+            times.append((came - told) // 1000)
             last = max(last, min(now, end)) if rate == 0 else end
 
 
@@ -88,8 +90,8 @@ def main():
         if progress:
             ends = (command["at_ns"], command["at_ns"] + int(command["seconds"] * 1e9))
             looks = [progress.at(when, seen) for when in ends]
-        latencies, seconds = busy(work, command, asked.awake)
-        answer = {"done": len(latencies), "seconds": seconds, "latencies_us": latencies}
+        latencies, times, seconds = busy(work, command, asked.awake)
+        answer = {"done": len(latencies), "seconds": seconds, "latencies_us": latencies, "came_us": times}
         for look in looks:
             look.join()
         if len(seen) == 2:

@@ -53,12 +53,13 @@ static void request(void) {
     CHECK(CALL(cuStreamSynchronize)(stream));
 }
 
-static uint64_t *latencies;
+static struct { uint64_t latency_us, came_us; } *requests;
 static size_t done, room;
 
-static void keep(uint64_t latency_ns) {
-    if (done == room) latencies = realloc(latencies, (room = room ? room * 2 : 1024) * sizeof *latencies);
-    latencies[done++] = latency_ns / 1000;
+static void keep(uint64_t latency_ns, uint64_t came_ns) {
+    if (done == room) requests = realloc(requests, (room = room ? room * 2 : 1024) * sizeof *requests);
+    requests[done].latency_us = latency_ns / 1000;
+    requests[done++].came_us = came_ns / 1000;
 }
 
 /* Does what a line says, as busy() of workload.py does; the seconds until the last request that was done in time. */
@@ -66,7 +67,7 @@ static double busy(const char *line) {
     uint64_t begin = (uint64_t)number(line, "at_ns"), end = begin + (uint64_t)(number(line, "seconds") * 1e9);
     double rate = number(line, "rate");
     uint64_t state = (uint64_t)number(line, "seed") * 0x9e3779b97f4a7c15ull + 1;
-    uint64_t came = now_ns(), last = begin;
+    uint64_t came = now_ns(), last = begin, told = begin;
     done = 0;
     for (;;) {
         if (rate > 0) {
@@ -80,13 +81,13 @@ static double busy(const char *line) {
         uint64_t now = now_ns();
         if (rate > 0) {
             if (came >= begin) {
-                keep(now - came);
+                keep(now - came, came - told);
                 last = end;
             }
         } else if (came < begin && now >= begin) {
             last = begin = now;
         } else if (came >= begin && now <= end) {
-            keep(now - came);
+            keep(now - came, came - told);
             last = now;
         }
     }
@@ -117,7 +118,9 @@ int main(int count, char **arguments) {
             continue;
         }
         printf("{\"done\": %zu, \"seconds\": %.9f, \"latencies_us\": [", done, lasted);
-        for (size_t i = 0; i < done; i++) printf(i ? ", %llu" : "%llu", (unsigned long long)latencies[i]);
+        for (size_t i = 0; i < done; i++) printf(i ? ", %llu" : "%llu", (unsigned long long)requests[i].latency_us);
+        printf("], \"came_us\": [");
+        for (size_t i = 0; i < done; i++) printf(i ? ", %llu" : "%llu", (unsigned long long)requests[i].came_us);
         puts("]}");
         fflush(stdout);
     }

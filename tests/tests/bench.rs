@@ -7,6 +7,7 @@ mod support;
 
 use serde_json::Value;
 use stand_in::{Machine, Running, program};
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -47,7 +48,8 @@ fn bench(machine: &Machine, mps: &str, pairs: &str, arguments: &[&str]) -> Comma
     script(&tools.join("nvidia-cuda-mps-control"), mps);
     std::fs::write(folder.join("pairs.txt"), pairs).unwrap();
     let mut command = machine.weft(&["bench", "sharing", "--pairs", "pairs.txt"]);
-    command.args(QUICK).args(arguments).stdin(Stdio::null());
+    let own = arguments.contains(&"--seconds");
+    command.args(if own { &[][..] } else { &QUICK }).args(arguments).stdin(Stdio::null());
     let path = std::env::var("PATH").unwrap();
     command.env("PATH", format!("{}:{path}", tools.display())).env("TMPDIR", temporary);
     // What MPS is started with is found by its name, as anybody finds it.
@@ -211,6 +213,66 @@ fn pairs_are_measured_and_written_down() {
     assert!(!twice.status.success() && text(&twice.stderr).contains("both have the pair "), "{}", text(&twice.stderr));
     let figures: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert!(alike(&figures, &found["figures"]), "{figures:#}\n{:#}", found["figures"]);
+}
+
+/// Whether best-effort programs of a bench are suspended, each, as its daemon says.
+fn best_effort_suspended(machine: &Machine) -> Vec<bool> {
+    let folders = std::fs::read_dir(machine.folder.path().join("temporary")).unwrap();
+    let sockets = folders.filter_map(|folder| Some(folder.ok()?.path().join("time.sock")));
+    let Some(socket) = sockets.into_iter().find(|socket| socket.exists()) else { return Vec::new() };
+    let asked = machine.weft(&["top", "--once", "--json"]).env("WEFT_SOCKET", socket).output().unwrap();
+    let Ok(status) = serde_json::from_slice::<Value>(&asked.stdout) else { return Vec::new() };
+    let gpus = status["gpus"].as_array().into_iter().flatten();
+    let tenants = gpus.flat_map(|gpu| gpu["tenants"].as_array().into_iter().flatten());
+    let best_effort = tenants.filter(|tenant| tenant["share"]["class"] == "best-effort");
+    best_effort.map(|tenant| tenant["share"]["suspended"] == true).collect()
+}
+
+#[test]
+fn latency_programs_are_seen_with_and_without_others_in_one_run() {
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let pairs = format!("one = {workload} --kernels 10 --us 100 | 4 x {workload} --kernels 10 --us 500 --train\n");
+    let longer = ["--seconds", "1.5", "--poisson-seconds", "0.5", "--lead", "0.2"];
+    let alternate = ["--settings", "slices", "--alternate", "0.25", "--output", "out.json"];
+    let arguments = [&longer[..], &alternate, &["--rounds", "1"]].concat();
+    let mut measuring =
+        bench(&machine, MPS, &pairs, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // Those beside are suspended and go on, as anybody can see who asks the daemon.
+    let mut suspended = BTreeSet::new();
+    while measuring.try_wait().unwrap().is_none() {
+        suspended.extend(best_effort_suspended(&machine));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = measuring.wait_with_output().unwrap();
+    nothing_is_left(&machine);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(suspended, BTreeSet::from([false, true]));
+    let found = std::fs::read_to_string(machine.folder.path().join("out.json")).unwrap();
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let runs = found["runs"].as_array().unwrap().iter().filter(|run| run["setting"] == "slices");
+    let kinds: Vec<(&Value, &Value)> = runs.clone().map(|run| (&run["load"], &run["apart"])).collect();
+    let [closed, poisson, idle] = ["closed", "poisson", "idle"].map(Value::from);
+    let [no, yes] = [false, true].map(Value::from);
+    let both = [(&closed, &yes), (&closed, &no), (&poisson, &yes), (&poisson, &no)];
+    assert_eq!(kinds[..4], both);
+    assert!(kinds[4..].iter().all(|kind| *kind == (&idle, &no)), "{kinds:?}");
+    let own = setting(&found["figures"][0], "slices");
+    let figure = |load: &str, name: &str| number(&own[load][name]["median"]);
+    let rates: Vec<f64> = runs.take(2).map(|run| number(&run["latency"]["rate_rps"])).collect();
+    let expected = rates[1] / rates[0];
+    assert!((figure("closed", "throughput_apart") / expected - 1.0).abs() < 1e-6, "{expected}: {own:#}");
+    assert!(figure("poisson", "best_effort") > 0.05, "{own:#}");
+    assert!(found["command"].as_str().unwrap().contains(" --alternate 0.25 "), "{}", found["command"]);
+
+    let silent = "#!/bin/sh\necho ready\nwhile read line; do sleep 1\n\
+                  echo '{\"done\": 1, \"seconds\": 1, \"latencies_us\": [7]}'; done\n";
+    let program = machine.folder.path().join("silent");
+    script(&program, silent);
+    let pairs = format!("one = {} | {workload} --train\n", program.display());
+    let output = measure(&machine, MPS, &pairs, &["--settings", "slices", "--alternate", "0.1"]);
+    let talk = text(&output.stderr);
+    assert!(output.status.success() && talk.contains("it does not say when requests came, as `came_us`"), "{talk}");
 }
 
 #[test]

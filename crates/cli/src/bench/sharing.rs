@@ -9,6 +9,7 @@ mod latencies;
 mod results;
 mod figures;
 mod glances;
+mod alternation;
 mod columns;
 mod text;
 mod markdown;
@@ -76,6 +77,10 @@ pub(super) struct Arguments {
     /// [default: as --seconds]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_seconds: Option<f64>,
+    /// Suspend best-effort programs under Weft and let them go on every so many seconds within a run, instead of comparing
+    /// with a run before or after it, where a host is faster in one second than in the next
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    alternate: Option<f64>,
     /// Requests at random, in percent of what latency programs do alone one after the other
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = load)]
     load: f64,
@@ -249,6 +254,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             closed_seconds: arguments.seconds,
             poisson_seconds: arguments.poisson_seconds,
             idle_seconds: arguments.idle_seconds,
+            alternate_seconds: arguments.alternate,
             poisson_load: arguments.load / 100.0,
             objective_ms: arguments.objective.map(millis),
             lead_seconds: arguments.lead,
@@ -313,6 +319,7 @@ fn command(arguments: &Arguments) -> String {
     add("--rounds", arguments.rounds.to_string(), "");
     add("--seconds", arguments.seconds.to_string(), "2");
     add("--poisson-seconds", arguments.poisson_seconds.to_string(), "4");
+    add("--alternate", arguments.alternate.map(|seconds| seconds.to_string()).unwrap_or_default(), "");
     add("--idle-seconds", arguments.idle_seconds.map(|seconds| seconds.to_string()).unwrap_or_default(), "");
     add("--load", arguments.load.to_string(), "50");
     add("--objective", arguments.objective.map(|objective| objective.to_string()).unwrap_or_default(), "");

@@ -33,6 +33,9 @@ pub(crate) struct Answer {
     /// Until the last request that was done in time.
     pub(crate) seconds: f64,
     pub(crate) latencies_us: Vec<u64>,
+    /// When each came, from the time on that it was told, where it says.
+    #[serde(default)]
+    pub(crate) came_us: Option<Vec<u64>>,
     /// What it did a second, parts of requests included, where it knows.
     #[serde(default)]
     pub(crate) per_second: Option<f64>,
@@ -172,6 +175,9 @@ fn read(line: &str) -> Result<Answer, String> {
     if answer.done != answer.latencies_us.len() as u64 {
         return Err(format!("{} done, {} latencies", answer.done, answer.latencies_us.len()));
     }
+    if let Some(came) = answer.came_us.as_ref().filter(|came| came.len() != answer.latencies_us.len()) {
+        return Err(format!("{} done, {} times", answer.done, came.len()));
+    }
     if let Some(rate) = answer.per_second.filter(|rate| !rate.is_finite() || *rate < 0.0) {
         return Err(format!("{rate} requests a second"));
     }
@@ -218,7 +224,8 @@ mod tests {
         program.wait_ready(Duration::from_secs(20), &interrupt).unwrap();
         program.order(&ORDER).unwrap();
         let answer = program.answer(soon(), &interrupt).unwrap();
-        assert_eq!(answer, Answer { done: 2, seconds: 1.5, latencies_us: vec![7, 9], per_second: None });
+        let latencies_us = vec![7, 9];
+        assert_eq!(answer, Answer { done: 2, seconds: 1.5, latencies_us, came_us: None, per_second: None });
         program.close();
         program.wait_end(soon());
         assert!(program.process.ended().unwrap().success());
@@ -240,6 +247,9 @@ mod tests {
         assert!(garbage.starts_with("it answered `garbage`: that is no answer"), "{garbage}");
         let count = "echo ready; read line; echo '{\"done\":2,\"seconds\":1,\"latencies_us\":[7]}'; sleep 60";
         assert!(wrong(count, long).contains("2 done, 1 latencies"));
+        let times =
+            "echo ready; read line; echo '{\"done\":1,\"seconds\":1,\"latencies_us\":[7],\"came_us\":[]}'; sleep 60";
+        assert!(wrong(times, long).contains("1 done, 0 times"));
         let never = "echo ready; read line; echo '{\"done\":1,\"seconds\":0,\"latencies_us\":[7]}'; sleep 60";
         assert!(wrong(never, long).contains("1 done in 0 s"));
         let less =

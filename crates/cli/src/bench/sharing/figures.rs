@@ -326,6 +326,7 @@ pub(super) mod tests {
                 closed_seconds: 2.0,
                 poisson_seconds: 4.0,
                 idle_seconds: None,
+                alternate_seconds: None,
                 poisson_load: 0.5,
                 objective_ms: None,
                 lead_seconds: 1.2,

@@ -60,9 +60,9 @@ impl Glances {
 }
 
 impl Sums {
-    /// Others are there and do nothing.
+    /// Others are there and do nothing, as those that are suspended do.
     fn add(&mut self, status: &Status, processes: &[u32]) {
-        let tenants = status.gpus.iter().flat_map(|gpu| &gpu.tenants);
+        let tenants = status.gpus.iter().flat_map(|gpu| &gpu.tenants).filter(|tenant| !tenant.share.suspended);
         for tenant in tenants.filter(|tenant| tenant.processes.iter().any(|process| processes.contains(process))) {
             match tenant.share.class {
                 Class::BestEffort => {

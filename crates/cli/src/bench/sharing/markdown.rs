@@ -63,13 +63,21 @@ fn write_page(
         Some(millis) => format!("{millis} ms"),
         None => format!("{GOOD_WITHIN} times the 99th percentile alone"),
     };
+    let apart = match options.alternate_seconds {
+        Some(seconds) => format!(
+            "under Weft in the same run, in which those beside them were suspended and went on every {seconds} s, and of \
+             other settings a moment before or after, while those beside them had nothing to do"
+        ),
+        None => "a moment before or after, while those beside them had nothing to do, which a machine that drifts \
+                 changes little"
+            .into(),
+    };
     writeln!(
         out,
         "- `idle`: best-effort programs beside latency programs that have nothing to do. `goodput`: requests that took \
          at most {good}, over those alone. `sum`: what both sides do, each over \
          its own capacity alone; of requests at random the good ones count. `apart`: over the same programs in the \
-         same setting a moment before or after, while those beside them had nothing to do, which a machine that drifts \
-         changes little\n"
+         same setting, {apart}\n"
     )?;
     writeln!(out, "| setting | what it is |\n|---|---|")?;
     for setting in &results.settings {

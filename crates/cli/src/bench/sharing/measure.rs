@@ -3,6 +3,7 @@
 //! Only the programs for which Weft chooses how they share are there for one pair and no longer: it chooses by who else
 //! is there.
 
+use super::alternation::{self, Alternation, Turns};
 use super::daemons::Daemons;
 use super::figures::BEST_EFFORT_ALONE;
 use super::glances::Glances;
@@ -42,11 +43,17 @@ impl Plan {
         let of = |setting: &Setting| match &setting.best_effort {
             _ if setting.name == ALONE => 4,
             None => 2,
+            Some(_) if self.alternates(setting) => 2,
             Some(_) => 4,
         };
         let of_pair = self.settings.iter().map(of).sum::<usize>();
         let first = if self.chosen(World::Weft) { self.pairs.len() } else { 0 };
         self.options.rounds * self.pairs.len() * of_pair + self.idle_runs() + self.solo_runs() + first
+    }
+
+    /// Whether latency programs of a setting are seen with and without those beside them in the same runs.
+    fn alternates(&self, setting: &Setting) -> bool {
+        self.options.alternate_seconds.is_some() && setting.best_effort.is_some() && setting.sharing.is_some()
     }
 
     /// Runs in which latency programs have nothing to do: beside them, and best-effort programs by themselves at the
@@ -66,7 +73,8 @@ impl Plan {
     /// How long the runs take when nothing waits.
     fn length(&self) -> Duration {
         let Options { rounds, closed_seconds, poisson_seconds, idle_seconds, lead_seconds, .. } = self.options;
-        let poisson = |setting: &Setting| if setting.name == ALONE || setting.best_effort.is_some() { 2 } else { 1 };
+        let apart = |setting: &Setting| setting.best_effort.is_some() && !self.alternates(setting);
+        let poisson = |setting: &Setting| if setting.name == ALONE || apart(setting) { 2 } else { 1 };
         let poisson = rounds * self.pairs.len() * self.settings.iter().map(poisson).sum::<usize>();
         let idle = self.idle_runs();
         let closed = self.runs() - poisson - idle;
@@ -124,14 +132,26 @@ struct Task<'a> {
     rate: f64,
     /// Whether to see what Weft does about it.
     watched: bool,
+    /// How long best-effort programs are suspended and go on in turns, if they are.
+    alternate: Option<Duration>,
 }
 
 /// What they did.
 #[derive(Debug)]
 struct Done {
     latency: Option<Side>,
+    /// Latency programs while best-effort programs were suspended.
+    apart: Option<Side>,
     best_effort: Option<Side>,
     given: Option<Given>,
+}
+
+impl Done {
+    /// What was seen of latency programs while best-effort programs were suspended, as of a run of its own.
+    fn take_apart(&mut self) -> Option<Done> {
+        let apart = self.apart.take()?;
+        Some(Done { latency: Some(apart), apart: None, best_effort: None, given: None })
+    }
 }
 
 /// A program, or why there is none.
@@ -414,16 +434,19 @@ impl Stage<'_> {
             given: done.given,
         };
         let watched = setting.sharing.is_some();
+        let alternate =
+            options.alternate_seconds.filter(|_| self.plan.alternates(setting)).map(Duration::from_secs_f64);
         // A machine that drifts is the same for both; what comes first in one round comes last in the next.
-        let orders: &[bool] = match (best_effort.is_empty(), round % 2) {
+        let orders: &[bool] = match (best_effort.is_empty() || alternate.is_some(), round % 2) {
             (true, _) => &[false],
             (false, 0) => &[true, false],
             _ => &[false, true],
         };
         for &apart in orders {
             let keys = if apart { &latency } else { &both };
-            let task = Task { keys, round, seconds: options.closed_seconds, rate: 0.0, watched: watched && !apart };
-            let done = self.run(&task)?;
+            let watched = watched && !apart;
+            let task = Task { keys, round, seconds: options.closed_seconds, rate: 0.0, watched, alternate };
+            let mut done = self.run(&task)?;
             if poisson_rps.is_none() {
                 let capacity = done.latency.as_ref().map_or(0.0, |side| side.rate_rps);
                 if capacity <= 0.0 {
@@ -431,14 +454,17 @@ impl Stage<'_> {
                 }
                 *poisson_rps = Some(capacity * options.poisson_load);
             }
+            results.runs.extend(done.take_apart().map(|done| run(Load::Closed, true, 0.0, done)));
             results.runs.push(run(Load::Closed, apart, 0.0, done));
         }
         let offered_rps = poisson_rps.unwrap_or_default();
         let rate = offered_rps / pair.latency.copies as f64;
         for &apart in orders {
             let keys = if apart { &latency } else { &both };
-            let task = Task { keys, round, seconds: options.poisson_seconds, rate, watched: watched && !apart };
-            let done = self.run(&task)?;
+            let watched = watched && !apart;
+            let task = Task { keys, round, seconds: options.poisson_seconds, rate, watched, alternate };
+            let mut done = self.run(&task)?;
+            results.runs.extend(done.take_apart().map(|done| run(Load::Poisson, true, offered_rps, done)));
             results.runs.push(run(Load::Poisson, apart, offered_rps, done));
         }
         if setting.idle {
@@ -451,18 +477,19 @@ impl Stage<'_> {
     /// One run of best-effort programs while latency programs have nothing to do.
     fn idle(&mut self, keys: &[Key], round: usize) -> Result<Done, String> {
         let Options { closed_seconds, idle_seconds, .. } = self.plan.options;
-        self.run(&Task { keys, round, seconds: idle_seconds.unwrap_or(closed_seconds), rate: 0.0, watched: false })
+        let seconds = idle_seconds.unwrap_or(closed_seconds);
+        self.run(&Task { keys, round, seconds, rate: 0.0, watched: false, alternate: None })
     }
 
     /// One run of these programs, one request after the other.
     fn closed(&mut self, keys: &[Key], round: usize) -> Result<Done, String> {
         let seconds = self.plan.options.closed_seconds;
-        self.run(&Task { keys, round, seconds, rate: 0.0, watched: false })
+        self.run(&Task { keys, round, seconds, rate: 0.0, watched: false, alternate: None })
     }
 
     /// One run of these programs, beginning at the same time. Latency programs have a rate, best-effort programs never.
     fn run(&mut self, task: &Task<'_>) -> Result<Done, String> {
-        let Task { keys, round, seconds, rate, watched } = *task;
+        let Task { keys, round, seconds, rate, watched, alternate } = *task;
         for key in keys {
             if let Some(Slot::Lost { reason, .. }) = self.slots.get(key) {
                 return Err(reason.clone());
@@ -484,9 +511,15 @@ impl Stage<'_> {
             Some(Slot::Running(program)) => Some(program.id()),
             _ => None,
         };
+        let place = keys.first().map(|key| self.daemons.place(key.world));
         let processes = keys.iter().filter_map(process).collect();
-        let world = keys.first().map(|key| key.world).filter(|_| watched);
-        let glances = world.map(|world| Glances::start(self.daemons.place(world), at_ns, processes));
+        let glances = place.clone().filter(|_| watched).map(|place| Glances::start(place, at_ns, processes));
+        let alternation = place.zip(alternate).map(|(place, each)| {
+            let until_ns = at_ns + Duration::from_secs_f64(seconds).as_nanos() as u64;
+            let turns = Turns { at_ns, until_ns, each, apart_first: round % 2 == 1 };
+            let best_effort = keys.iter().filter(|key| key.best_effort).filter_map(process).collect();
+            Alternation::start(place, turns, best_effort)
+        });
         // Whoever was told answers, also when others are gone: nobody may answer the next order with this one's answer.
         let (mut latency, mut best_effort) = (Vec::new(), Vec::new());
         for key in keys.iter().filter(|key| lost.iter().all(|(other, _)| other != key)).collect::<Vec<_>>() {
@@ -498,15 +531,27 @@ impl Stage<'_> {
             }
         }
         let given = glances.and_then(Glances::end);
+        let turns = alternation.map(Alternation::end).transpose();
         self.bar.inc(1);
         let reason = lost.first().map(|(_, reason)| reason.clone());
         for (key, reason) in lost {
             self.slots.insert(key.clone(), Slot::Lost { reason, ran: true });
         }
-        match reason {
-            Some(reason) => Err(reason),
-            None => Ok(Done { latency: side(latency), best_effort: side(best_effort), given }),
+        if let Some(reason) = reason {
+            return Err(reason);
         }
+        let best_effort = side(best_effort);
+        let Some(turns) = turns? else {
+            return Ok(Done { latency: side(latency), apart: None, best_effort, given });
+        };
+        let of = |apart| alternation::side(&latency, at_ns, &turns, apart).map(Some);
+        let beside = |own: Side| Side {
+            rate_rps: alternation::rate_beside(own.rate_rps, seconds, &turns),
+            // Some of it while it was suspended.
+            latencies: None,
+            ..own
+        };
+        Ok(Done { latency: of(false)?, apart: of(true)?, best_effort: best_effort.map(beside), given })
     }
 
     /// Says something to whoever watches, once.
@@ -574,6 +619,7 @@ mod tests {
                 closed_seconds,
                 poisson_seconds,
                 idle_seconds: None,
+                alternate_seconds: None,
                 poisson_load: 0.5,
                 objective_ms: None,
                 lead_seconds,
@@ -627,6 +673,11 @@ mod tests {
         assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"]), of(&["weft"])], [18, 32, 33, 36]);
         let mut one_round = plan("one = a | t", &["alone"], 1);
         assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 3));
+        one_round.options.alternate_seconds = Some(1.0);
+        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 3), "there is nobody to alternate with");
+        let mut alternating = plan("one = a | t", &["weft"], 3);
+        alternating.options.alternate_seconds = Some(1.0);
+        assert_eq!(alternating.runs(), 36 - 3 * 2);
         one_round.options.idle_seconds = Some(10.0);
         assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 11));
     }
@@ -637,6 +688,7 @@ mod tests {
             done,
             seconds,
             latencies_us: vec![10 * done; done as usize],
+            came_us: None,
             per_second: None,
         };
         let both = side(vec![answer(4, 2.0), answer(1, 0.5), answer(0, 0.0)]).unwrap();

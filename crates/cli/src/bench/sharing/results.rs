@@ -75,6 +75,9 @@ pub(super) struct Options {
     /// Of runs in which the latency programs have nothing to do, where it was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) idle_seconds: Option<f64>,
+    /// How long best-effort programs under Weft are suspended and go on in turns, where it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) alternate_seconds: Option<f64>,
     /// The part of its capacity alone at which requests come at random.
     pub(super) poisson_load: f64,
     /// How long a request may take to count for goodput, where it was said.
@@ -176,6 +179,6 @@ pub(super) struct Side {
     pub(super) done: u64,
     /// The sum of what each program did a second.
     pub(super) rate_rps: f64,
-    /// `None` where nothing was done.
+    /// `None` where nothing was done, and of programs that were suspended meanwhile.
     pub(super) latencies: Option<Latencies>,
 }
