@@ -1,6 +1,6 @@
 //! Which figures are shown, in tables and on pages: one list for all of them.
 
-use super::figures::{LoadFigures, SettingFigures, Spread};
+use super::figures::{LoadFigures, PairFigures, SettingFigures, Spread};
 
 /// A figure of a setting.
 pub(super) struct Column {
@@ -14,8 +14,15 @@ pub(super) struct Part {
     pub(super) columns: Vec<Column>,
 }
 
-/// All of them.
-pub(super) fn parts() -> [Part; 2] {
+/// All of them that there are of a pair.
+pub(super) fn parts(pair: &PairFigures) -> [Part; 2] {
+    all().map(|mut part| {
+        part.columns.retain(|column| pair.settings.iter().any(|own| (column.of)(own).is_some()));
+        part
+    })
+}
+
+fn all() -> [Part; 2] {
     let column = |head, of| Column { head, of };
     [
         Part {
@@ -23,6 +30,7 @@ pub(super) fn parts() -> [Part; 2] {
             columns: vec![
                 column("throughput", |own| own.closed.throughput),
                 column("apart", |own| own.closed.throughput_apart),
+                column("over weft", |own| own.closed.over_weft),
                 column("p50", |own| own.closed.p50),
                 column("p99", |own| own.closed.p99),
                 column("p99.9", |own| own.closed.p999),
@@ -34,6 +42,7 @@ pub(super) fn parts() -> [Part; 2] {
         Part {
             heading: "Requests at random",
             columns: vec![
+                column("over weft", |own| own.poisson.over_weft),
                 column("p50", |own| own.poisson.p50),
                 column("p99", |own| own.poisson.p99),
                 column("p99 apart", |own| own.poisson.p99_apart),

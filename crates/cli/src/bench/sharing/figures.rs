@@ -4,7 +4,7 @@
 //! slower an hour later changes nothing. What could not be measured is absent, never zero.
 
 use super::results::{Given, Load, Results, Run, Side};
-use super::settings::ALONE;
+use super::settings::{ALONE, WEFT};
 use serde::Serialize;
 
 /// The setting of runs in which best-effort programs were by themselves.
@@ -111,6 +111,8 @@ pub(super) struct LoadFigures {
     /// Throughput and p99 over those of the same programs in the same setting, while those beside had nothing to do.
     pub(super) throughput_apart: Option<Spread>,
     pub(super) p99_apart: Option<Spread>,
+    /// How long a request takes on average, over how long it takes under Weft.
+    pub(super) over_weft: Option<Spread>,
     /// What Weft did about the best-effort programs, where it did.
     pub(super) given: Option<Given>,
 }
@@ -181,7 +183,9 @@ fn of_setting(results: &Results, runs: &[&Run], setting: &str, pair: &str) -> Se
             Some(ratios(run, &alone(runs, run.round, load, results.options.objective_ms)?, apart))
         });
         let given: Vec<Given> = own(load).filter_map(|run| run.given).collect();
-        LoadFigures { given: Given::mean(&given), ..spread(&ratios.collect::<Vec<Ratios>>()) }
+        let over_weft = own(load).filter_map(|run| Some(mean_us(run)? / weft_mean_us(runs, run.round, load)?));
+        let over_weft = Spread::new(over_weft.filter(|_| ![ALONE, WEFT].contains(&setting)).collect());
+        LoadFigures { given: Given::mean(&given), over_weft, ..spread(&ratios.collect::<Vec<Ratios>>()) }
     };
     let idle = own(Load::Idle)
         .filter_map(|run| Some(run.best_effort.as_ref()?.rate_rps / best_effort_alone(runs, run.round)?));
@@ -196,6 +200,17 @@ fn of_setting(results: &Results, runs: &[&Run], setting: &str, pair: &str) -> Se
         rounds: rounds.len(),
         refused: refused.map(|refusal| refusal.reason.clone()),
     }
+}
+
+/// How long requests of a run took on average.
+fn mean_us(run: &Run) -> Option<f64> {
+    Some(run.latency.as_ref()?.latencies.as_ref()?.mean_us)
+}
+
+/// The same under Weft, as it chooses.
+fn weft_mean_us(runs: &[&Run], round: usize, load: Load) -> Option<f64> {
+    let weft = |run: &&&Run| run.setting == WEFT && run.round == round && run.load == load && !run.apart;
+    runs.iter().find(weft).and_then(|run| mean_us(run)).filter(|mean| *mean > 0.0)
 }
 
 /// What best-effort programs did by themselves in a round.
@@ -273,6 +288,7 @@ fn spread(ratios: &[Ratios]) -> LoadFigures {
         goodput_rps: of(|ratios| ratios.goodput_rps),
         throughput_apart: of(|ratios| ratios.throughput_apart),
         p99_apart: of(|ratios| ratios.p99_apart),
+        over_weft: None,
         given: None,
     }
 }
@@ -362,6 +378,9 @@ pub(super) mod tests {
         assert_eq!((default.closed.throughput_apart, default.closed.p99_apart), (exactly(0.7), exactly(1.4)));
         assert_eq!(default.poisson.p99_apart, exactly(4.0));
         assert_eq!((default.rounds, &default.refused), (2, &None));
+        // Weft was measured in the first round, one request after the other.
+        assert_eq!((default.closed.over_weft, default.poisson.over_weft), (exactly(14_000.0 / 10_100.0), None));
+        assert_eq!([0, 3].map(|place| figures[0].settings[place].closed.over_weft), [None, None]);
         // Nine of ten took less than twice what one of a hundred exceeds alone.
         assert_eq!(default.poisson.goodput, exactly(0.9));
         let goodput = default.poisson.goodput_rps.unwrap();

@@ -76,7 +76,8 @@ fn write_page(
         out,
         "- `idle`: best-effort programs beside latency programs that have nothing to do. `goodput`: requests that took \
          at most {good}, over those alone. `sum`: what both sides do, each over \
-         its own capacity alone; of requests at random the good ones count. `apart`: over the same programs in the \
+         its own capacity alone; of requests at random the good ones count. `over weft`: how long a request takes on average over \
+         how long it takes under Weft, in the same round. `apart`: over the same programs in the \
          same setting, {apart}\n"
     )?;
     writeln!(out, "| setting | what it is |\n|---|---|")?;
@@ -110,13 +111,13 @@ fn write_pair(results: &Results, pair: &PairFigures, out: &mut String) -> Result
     writeln!(out, "\n## {}\n\n- Latency: `{}`", pair.pair, own.latency)?;
     writeln!(out, "- Best-effort: `{}`", own.best_effort)?;
     writeln!(out, "- {}", alone(pair))?;
-    for part in parts() {
+    for part in parts(pair) {
         writeln!(out, "\n### {}\n", part.heading)?;
         let heads: String = part.columns.iter().map(|column| format!(" {} |", column.head)).collect();
         writeln!(out, "| setting |{heads}\n|---|{}", "---:|".repeat(part.columns.len()))?;
         for setting in &pair.settings {
             let cells: String = match (setting.rounds, &setting.refused) {
-                (0, Some(_)) => " refused |".to_owned() + &" |".repeat(part.columns.len() - 1),
+                (0, Some(_)) => " refused |".to_owned() + &" |".repeat(part.columns.len().saturating_sub(1)),
                 _ => part.columns.iter().map(|column| format!(" {} |", cell((column.of)(setting)))).collect(),
             };
             writeln!(out, "| {} |{cells}", setting.setting)?;
@@ -168,8 +169,8 @@ mod tests {
             "- Command: `weft bench sharing --rounds 2`\n",
             "| `mps` | MPS |\n| `weft` | – |\n",
             "## one\n\n- Latency: `a`\n- Best-effort: `b`\n",
-            "| default | 0.70 [0.70, 0.70] | 0.70 [0.70, 0.70] | 1.40 [1.40, 1.40] |",
-            "| mps | refused | | | | | | | |\n",
+            "| default | 0.70 [0.70, 0.70] | 0.70 [0.70, 0.70] | 1.39 [1.39, 1.39] | 1.40 [1.40, 1.40] |",
+            "| mps | refused | | | | | | | | |\n",
             "\n- `weft`, one after the other: best-effort programs were held for 25% of the time, on 75% of the SMs, for \
              bursts that took 1.02 of what they may\n",
             "Goodput at random, requests/s: alone 37.5, default 33.8.\n",

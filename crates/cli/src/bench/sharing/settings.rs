@@ -62,6 +62,8 @@ pub(super) struct Setting {
 
 /// What everything is compared with. It is always measured.
 pub(super) const ALONE: &str = "alone";
+/// What others are compared with as well.
+pub(super) const WEFT: &str = "weft";
 
 /// All settings, in the order of tables. `sms`: percentages of SMs that best-effort clients of MPS may use.
 pub(super) fn all(sms: &[u8]) -> Vec<Setting> {
@@ -71,7 +73,7 @@ pub(super) fn all(sms: &[u8]) -> Vec<Setting> {
         latency,
         best_effort,
         sharing,
-        idle: matches!(name, "default" | "weft"),
+        idle: matches!(name, "default" | WEFT),
         meaning,
     };
     let time = |name: &'static str, policy, meaning| setting(name, WeftTime, Some(WeftTime), Some(policy), meaning);
@@ -106,7 +108,7 @@ pub(super) fn all(sms: &[u8]) -> Vec<Setting> {
         time("tgs", "tgs", "TGS: the rate of launches is adapted"),
         time("orion", "orion", "Orion: kernels that fit beside"),
         time("weft-time", "weft", "Weft, taking turns"),
-        setting("weft", Weft, Some(Weft), Some("weft"), "Weft, as it chooses"),
+        setting(WEFT, Weft, Some(Weft), Some("weft"), "Weft, as it chooses"),
     ]);
     settings
 }

@@ -22,7 +22,7 @@ pub(super) fn text(results: &Results, figures: &[PairFigures]) -> String {
         let own = results.pairs.iter().find(|own| own.name == pair.pair).expect("figures are of the results' pairs");
         let _ = writeln!(out, "\n{}: {} | {}", pair.pair, own.latency, own.best_effort);
         let _ = writeln!(out, "{}", alone(pair));
-        for part in parts() {
+        for part in parts(pair) {
             let heads = part.columns.iter().map(|column| column.head.to_owned());
             let mut rows: Vec<Vec<String>> = vec![std::iter::once("setting".to_owned()).chain(heads).collect()];
             for setting in pair.settings.iter().filter(|setting| setting.rounds > 0) {
