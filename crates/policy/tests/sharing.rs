@@ -2,8 +2,8 @@
 //! the fast plane promises, over random pages.
 
 use policy::sharing::{
-    Action, Class, Control, DAEMON_SILENT, Filling, Gate, GpuView, LOOK_AGAIN, Neighbour, Own, Sharing, TenantView,
-    Verdict, WINDOW, may_launch,
+    Action, Class, Control, DAEMON_SILENT, Filling, Gate, GpuView, LOOK_AGAIN, Manner, Neighbour, Own, Sharing, TICK,
+    TenantView, Verdict, WINDOW, may_launch,
 };
 use policy::{Span, TenantId, Time};
 use proptest::prelude::*;
@@ -339,4 +339,35 @@ fn waits_of_eight(space: bool) -> usize {
 fn those_beside_each_other_do_not_wait_for_each_other() {
     assert_eq!(waits_of_eight(true), 0);
     assert!(waits_of_eight(false) > 3_000, "in turns there is one GPU's time");
+}
+
+/// What a best-effort tenant may use that comes half a second after a latency tenant who uses all of the time, and wants
+/// to launch something for as long again.
+fn allowed_to_a_latecomer(manner: Manner) -> Span {
+    const LOOKS: u64 = 250;
+    let (mut sharing, mut actions, mut bound) = (Sharing::new(manner), Vec::new(), Span::ZERO);
+    for look in 0..2 * LOOKS {
+        let all = TICK.scale(look, 1);
+        let busy = TenantView { class: Class::Latency, charged: all, wanted: all, ..TenantView::new(TenantId(0)) };
+        let wanted = TICK.scale(look.saturating_sub(LOOKS), 1);
+        let late = TenantView { class: Class::BestEffort, wanted, ..TenantView::new(TenantId(1)) };
+        let tenants = if look < LOOKS { vec![busy] } else { vec![busy, late] };
+        sharing.look(Time::ZERO + all, &GpuView { tenants, memory_total: 0 }, &mut actions);
+        for action in actions.drain(..) {
+            if let Action::SetAllowance { tenant: TenantId(1), allowed } = action {
+                bound = allowed;
+            }
+        }
+    }
+    bound
+}
+
+#[test]
+fn rules_of_others_have_no_share_of_ours() {
+    let ours = allowed_to_a_latecomer(Manner::Weft);
+    assert!(ours > Span::ZERO && ours < Span::from_millis(50), "a hundredth of the time: {ours:?}");
+    let slices = Manner::Slices(Span::from_micros(400));
+    for manner in [Manner::Unmanaged, slices, Manner::Gate, Manner::Fikit, Manner::Orion] {
+        assert_eq!(allowed_to_a_latecomer(manner), Span::MAX, "{manner}");
+    }
 }

@@ -199,6 +199,12 @@ impl Rule {
         }
     }
 
+    /// Whether best-effort tenants have a share of what others leave. By the published rules, and where one thing alone is
+    /// to be seen, they have whatever they get.
+    pub(super) fn divides(&self) -> bool {
+        self.manner == Manner::Weft
+    }
+
     /// Whether best-effort work may be launched at all on a rung.
     fn gate(&self, rung: usize) -> Gate {
         let held = match self.need {

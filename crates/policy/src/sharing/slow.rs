@@ -131,7 +131,8 @@ impl Sharing {
         // Kernels beside each other take more time together than passes: there is none to divide.
         let beside = view.tenants.iter().zip(&claims).all(|(tenant, claim)| tenant.space || claim.demand == 0);
         for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
-            let rate = if beside { claim.limit } else { rate };
+            let let_in = claim.class == Class::BestEffort && !self.rule.divides();
+            let rate = if beside || let_in { claim.limit } else { rate };
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             // The guarantee stands whether or not it was wanted lately.
             known.rate = rate.max(claim.request).min(rule_rate(&self.rule, tenant, view));
