@@ -3,6 +3,7 @@
 mod pairs;
 mod prediction;
 mod settings;
+mod plan;
 mod measure;
 mod daemons;
 mod latencies;
@@ -21,9 +22,9 @@ use crate::workload::interrupt::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
 use figures::{PairFigures, figures};
-use measure::Plan;
 use node::sharing::Gpus;
 use pairs::Pair;
+use plan::Plan;
 use policy::Span;
 use results::{Machine, Options, Results};
 use serde::Serialize;

@@ -9,6 +9,7 @@ use super::figures::BEST_EFFORT_ALONE;
 use super::glances::Glances;
 use super::latencies::Latencies;
 use super::pairs::{Group, Pair};
+use super::plan::Plan;
 use super::results::{Given, Load, Options, Refusal, Results, Run, Side, Solos};
 use super::settings::{ALONE, Setting, World, order};
 use crate::workload::interrupt::Interrupt;
@@ -20,84 +21,6 @@ use sim::sharing::Solo;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-
-/// What is to be done.
-#[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) pairs: Vec<Pair>,
-    pub(super) settings: Vec<Setting>,
-    pub(super) options: Options,
-    /// The folder that stands in commands.
-    pub(super) workloads: String,
-    /// Programs that start at the same time.
-    pub(super) at_once: usize,
-    /// How long a program may take until it is ready.
-    pub(super) start_patience: Duration,
-    /// How long a program may take for an answer, after the time that it was given for the work.
-    pub(super) answer_patience: Duration,
-}
-
-impl Plan {
-    /// Runs of all rounds together.
-    fn runs(&self) -> usize {
-        let of = |setting: &Setting| match &setting.best_effort {
-            _ if setting.name == ALONE => 4,
-            None => 2,
-            Some(_) if self.alternates(setting) => 2,
-            Some(_) => 4,
-        };
-        let of_pair = self.settings.iter().map(of).sum::<usize>();
-        let first = if self.chosen(World::Weft) { self.pairs.len() } else { 0 };
-        self.options.rounds * self.pairs.len() * of_pair + self.idle_runs() + self.solo_runs() + first
-    }
-
-    /// Whether latency programs of a setting are seen with and without those beside them in the same runs.
-    fn alternates(&self, setting: &Setting) -> bool {
-        self.options.alternate_seconds.is_some() && setting.best_effort.is_some() && setting.sharing.is_some()
-    }
-
-    /// Runs in which latency programs have nothing to do: beside them, and best-effort programs by themselves at the
-    /// beginning and at the end of a round.
-    fn idle_runs(&self) -> usize {
-        let beside = self.settings.iter().filter(|setting| setting.idle).count();
-        self.options.rounds * self.pairs.len() * (2 + beside)
-    }
-
-    /// Runs that show what programs do alone under Weft.
-    fn solo_runs(&self) -> usize {
-        let counted = self.settings.iter().any(|setting| setting.latency.needs_weft());
-        let of_two = |pair: &&Pair| pair.latency.copies == 1 && pair.best_effort.copies == 1;
-        if counted { 2 * self.pairs.iter().filter(of_two).count() } else { 0 }
-    }
-
-    /// How long the runs take when nothing waits.
-    fn length(&self) -> Duration {
-        let Options { rounds, closed_seconds, poisson_seconds, idle_seconds, lead_seconds, .. } = self.options;
-        let apart = |setting: &Setting| setting.best_effort.is_some() && !self.alternates(setting);
-        let poisson = |setting: &Setting| if setting.name == ALONE || apart(setting) { 2 } else { 1 };
-        let poisson = rounds * self.pairs.len() * self.settings.iter().map(poisson).sum::<usize>();
-        let idle = self.idle_runs();
-        let closed = self.runs() - poisson - idle;
-        let each = [
-            (self.runs(), lead_seconds),
-            (closed, closed_seconds),
-            (poisson, poisson_seconds),
-            (idle, idle_seconds.unwrap_or(closed_seconds)),
-        ];
-        Duration::from_secs_f64(each.iter().map(|(runs, seconds)| *runs as f64 * seconds).sum())
-    }
-
-    /// Whether latency programs are measured in a world.
-    fn chosen(&self, world: World) -> bool {
-        self.settings.iter().any(|setting| setting.latency == world)
-    }
-
-    /// The programs of a pair in a setting.
-    fn keys(&self, pair: &Pair, setting: &Setting) -> Vec<Key> {
-        let best_effort = setting.best_effort.map(|world| keys(world, Class::BestEffort, &pair.best_effort));
-        [keys(setting.latency, Class::Latency, &pair.latency), best_effort.unwrap_or_default()].concat()
-    }
-}
 
 /// A program is one for all settings that have these in common, and for all pairs unless Weft chooses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,6 +38,12 @@ fn keys(world: World, class: Class, group: &Group) -> Vec<Key> {
     let slo = group.slo.clone().filter(|_| world.needs_weft());
     let key = |copy| Key { world, best_effort, command: group.command.clone(), slo: slo.clone(), copy };
     (0..group.copies).map(key).collect()
+}
+
+/// The programs of a pair in a setting.
+fn of_both(pair: &Pair, setting: &Setting) -> Vec<Key> {
+    let best_effort = setting.best_effort.map(|world| keys(world, Class::BestEffort, &pair.best_effort));
+    [keys(setting.latency, Class::Latency, &pair.latency), best_effort.unwrap_or_default()].concat()
 }
 
 /// The one program of a side that has one.
@@ -221,7 +150,7 @@ fn needed(plan: &Plan) -> Vec<Key> {
     let mut needed: Vec<Key> = Vec::new();
     for pair in &plan.pairs {
         needed.extend(keys(World::Native, Class::BestEffort, &pair.best_effort));
-        needed.extend(plan.settings.iter().flat_map(|setting| plan.keys(pair, setting)));
+        needed.extend(plan.settings.iter().flat_map(|setting| of_both(pair, setting)));
     }
     needed.retain(|key| key.world != World::Weft);
     needed.sort();
@@ -231,7 +160,7 @@ fn needed(plan: &Plan) -> Vec<Key> {
 
 /// The programs of a pair for which Weft chooses how they share.
 fn chosen_for(plan: &Plan, pair: &Pair) -> Vec<Key> {
-    let mut chosen: Vec<Key> = plan.settings.iter().flat_map(|setting| plan.keys(pair, setting)).collect();
+    let mut chosen: Vec<Key> = plan.settings.iter().flat_map(|setting| of_both(pair, setting)).collect();
     chosen.retain(|key| key.world == World::Weft);
     chosen.sort();
     chosen.dedup();
@@ -420,7 +349,7 @@ impl Stage<'_> {
         if let Some(policy) = setting.sharing {
             self.daemons.set_sharing(setting.latency, policy)?;
         }
-        let both = self.plan.keys(pair, setting);
+        let both = of_both(pair, setting);
         let (best_effort, latency): (Vec<Key>, Vec<Key>) = both.iter().cloned().partition(|key| key.best_effort);
         let run = |load, apart, offered_rps, done: Done| Run {
             pair: pair.name.clone(),
@@ -605,32 +534,8 @@ fn bar(runs: usize) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{pairs, settings};
+    use super::super::plan::tests::plan;
     use super::*;
-
-    fn plan(text: &str, wanted: &[&str], rounds: usize) -> Plan {
-        let wanted: Vec<String> = wanted.iter().map(|&name| name.into()).collect();
-        let (closed_seconds, poisson_seconds, lead_seconds) = (2.0, 4.0, 1.0);
-        Plan {
-            pairs: pairs::read(text).unwrap(),
-            settings: settings::select(settings::all(&[90]), &wanted).unwrap(),
-            options: Options {
-                rounds,
-                closed_seconds,
-                poisson_seconds,
-                idle_seconds: None,
-                alternate_seconds: None,
-                poisson_load: 0.5,
-                objective_ms: None,
-                lead_seconds,
-                seed: 1,
-            },
-            workloads: ".".into(),
-            at_once: 2,
-            start_patience: Duration::from_secs(1),
-            answer_patience: Duration::from_secs(1),
-        }
-    }
 
     #[test]
     fn programs_are_started_once_for_all_that_can_use_them() {
@@ -661,25 +566,6 @@ mod tests {
         let shown: Vec<String> =
             chosen_for(&plan, &plan.pairs[1]).iter().map(|key| format!("{} {}", key.command, key.copy)).collect();
         assert_eq!(shown, ["b 0", "b 1", "t 0"]);
-    }
-
-    #[test]
-    fn runs_are_counted() {
-        let of = |wanted: &[&str]| plan("one = a | t", wanted, 3).runs();
-        // Alone twice under two loads, and the best-effort side by itself twice; others apart and together under two
-        // loads; `default` has a run with nothing to do.
-        // Two more where a daemon counts launches: each side alone.
-        // One more where Weft chooses: it has to know them.
-        assert_eq!([of(&["alone"]), of(&["gate"]), of(&["default"]), of(&["weft"])], [18, 32, 33, 36]);
-        let mut one_round = plan("one = a | t", &["alone"], 1);
-        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 3));
-        one_round.options.alternate_seconds = Some(1.0);
-        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 3), "there is nobody to alternate with");
-        let mut alternating = plan("one = a | t", &["weft"], 3);
-        alternating.options.alternate_seconds = Some(1.0);
-        assert_eq!(alternating.runs(), 36 - 3 * 2);
-        one_round.options.idle_seconds = Some(10.0);
-        assert_eq!(one_round.length(), Duration::from_secs(2 * 3 + 2 * 5 + 2 * 11));
     }
 
     #[test]
