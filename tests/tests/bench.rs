@@ -319,6 +319,13 @@ fn programs_that_misbehave_are_named_and_nothing_goes_on() {
     let wrong = measure(&machine, NO_MPS, "one = a\n", &[]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("read pairs.txt: line 1: expected `name = "), "{}", text(&wrong.stderr));
+    for (settings, seconds, expected) in
+        [("default", "0.1", "nobody is suspended"), ("weft", "0.2", "--poisson-seconds 0.4 or")]
+    {
+        let wrong = measure(&machine, NO_MPS, "one = a | b\n", &["--settings", settings, "--alternate", seconds]);
+        assert_eq!(wrong.status.code(), Some(2));
+        assert!(text(&wrong.stderr).contains(expected), "{}", text(&wrong.stderr));
+    }
     let wrong = measure(&machine, NO_MPS, "one = a | b\n", &["--settings", "defualt"]);
     assert!(
         text(&wrong.stderr).contains("there is no setting `defualt`; there are alone, "),

@@ -266,6 +266,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
         start_patience: Duration::from_secs_f64(arguments.start_patience),
         answer_patience: Duration::from_secs_f64(arguments.patience),
     };
+    plan.check_alternation().map_err(|problem| Misuse(format!("alternate: {problem}")))?;
     let built_in = arguments.pairs.is_none() && !arguments.list;
     let program = arguments.workloads.join("workload.py");
     if built_in && !program.is_file() {

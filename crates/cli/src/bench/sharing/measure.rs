@@ -363,8 +363,7 @@ impl Stage<'_> {
             given: done.given,
         };
         let watched = setting.sharing.is_some();
-        let alternate =
-            options.alternate_seconds.filter(|_| self.plan.alternates(setting)).map(Duration::from_secs_f64);
+        let alternate = self.plan.alternation(setting);
         // A machine that drifts is the same for both; what comes first in one round comes last in the next.
         let orders: &[bool] = match (best_effort.is_empty() || alternate.is_some(), round % 2) {
             (true, _) => &[false],

@@ -27,7 +27,7 @@ impl Plan {
         let of = |setting: &Setting| match &setting.best_effort {
             _ if setting.name == ALONE => 4,
             None => 2,
-            Some(_) if self.alternates(setting) => 2,
+            Some(_) if self.alternation(setting).is_some() => 2,
             Some(_) => 4,
         };
         let of_pair = self.settings.iter().map(of).sum::<usize>();
@@ -35,9 +35,24 @@ impl Plan {
         self.options.rounds * self.pairs.len() * of_pair + self.idle_runs() + self.solo_runs() + first
     }
 
-    /// Whether latency programs of a setting are seen with and without those beside them in the same runs.
-    pub(super) fn alternates(&self, setting: &Setting) -> bool {
-        self.options.alternate_seconds.is_some() && setting.best_effort.is_some() && setting.sharing.is_some()
+    /// How long turns are in which latency programs of a setting are seen with and without those beside them, where that is
+    /// in the same runs.
+    pub(super) fn alternation(&self, setting: &Setting) -> Option<Duration> {
+        let seconds = self.options.alternate_seconds?;
+        (setting.best_effort.is_some() && setting.sharing.is_some()).then(|| Duration::from_secs_f64(seconds))
+    }
+
+    /// What is wrong with turns that were asked for.
+    pub(super) fn check_alternation(&self) -> Result<(), String> {
+        let Some(seconds) = self.options.alternate_seconds else { return Ok(()) };
+        if !self.settings.iter().any(|setting| self.alternation(setting).is_some()) {
+            return Err("nobody is suspended in these settings; choose one under Weft with --settings, as weft".into());
+        }
+        let least = 2.0 * seconds;
+        if self.options.closed_seconds.min(self.options.poisson_seconds) < least {
+            return Err(format!("a run has at least two turns; give --seconds and --poisson-seconds {least} or more"));
+        }
+        Ok(())
     }
 
     /// Runs in which latency programs have nothing to do: beside them, and best-effort programs by themselves at the
@@ -57,7 +72,7 @@ impl Plan {
     /// How long the runs take when nothing waits.
     pub(super) fn length(&self) -> Duration {
         let Options { rounds, closed_seconds, poisson_seconds, idle_seconds, lead_seconds, .. } = self.options;
-        let apart = |setting: &Setting| setting.best_effort.is_some() && !self.alternates(setting);
+        let apart = |setting: &Setting| setting.best_effort.is_some() && self.alternation(setting).is_none();
         let poisson = |setting: &Setting| if setting.name == ALONE || apart(setting) { 2 } else { 1 };
         let poisson = rounds * self.pairs.len() * self.settings.iter().map(poisson).sum::<usize>();
         let idle = self.idle_runs();
