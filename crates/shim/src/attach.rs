@@ -33,7 +33,8 @@ const REFUSED_NS: u64 = 5_000_000_000;
 /// The longest answer; longer ones are not for us.
 const ANSWER_BYTES: usize = 1024;
 
-/// How one GPU is connected to the daemon.
+/// How one GPU is connected to the daemon. What a launch looks at comes first.
+#[repr(C)]
 pub(crate) struct Link {
     state: AtomicU32,
     /// The generation that the daemon gave us.

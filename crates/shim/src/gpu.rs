@@ -15,7 +15,7 @@ use crate::sample::Samples;
 use crate::space::Space;
 use crate::types::{Device, Stream};
 use crate::{fork, gate, real};
-use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLICED_NS, SLOTS, STATE_LIVE, Seen, TenantPage};
+use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLICED_NS, STATE_LIVE, Seen, TenantPage};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -24,19 +24,20 @@ const DEFAULT_STREAMS: usize = 2;
 /// GPUs of a process that are shared; on others nothing is limited.
 const GPUS: usize = 16;
 
-/// One GPU.
+/// One GPU. What a launch looks at comes first, in few cache lines.
+#[repr(C, align(64))]
 pub(crate) struct Gpu {
-    pub(crate) index: usize,
-    window: OnceLock<Option<PageWindow>>,
     pub(crate) clock: Clock,
+    window: OnceLock<Option<PageWindow>>,
+    pub(crate) index: usize,
+    /// The revision of the control page whose slice was applied.
+    pub(crate) revision: AtomicU32,
+    pub(crate) link: Link,
     pub(crate) samples: Samples,
     pub(crate) space: Space,
     pub(crate) telling: Telling,
-    pub(crate) link: Link,
     /// Bytes in use. The page shows it; this is what counts, because pages are replaced.
     used: AtomicU64,
-    /// The revision of the control page whose slice was applied.
-    pub(crate) revision: AtomicU32,
     /// The primary context, and how many hold it.
     pub(crate) primary: AtomicUsize,
     pub(crate) primary_holders: AtomicU32,
@@ -60,23 +61,36 @@ static ALL: [Gpu; GPUS] = {
     all
 };
 
-/// Which GPU is in use, if it is one: its index + 1; else [`NONE`] or [`SEVERAL`].
-static ONLY: AtomicUsize = AtomicUsize::new(NONE);
+/// What is looked at before a GPU is known, in one cache line.
+#[repr(align(64))]
+struct First {
+    /// Which GPU is in use, if it is one: its index + 1; else [`NONE`] or [`SEVERAL`].
+    only: AtomicUsize,
+    captures: AtomicU32,
+}
+
+static FIRST: First = First { only: AtomicUsize::new(NONE), captures: AtomicU32::new(0) };
 const NONE: usize = 0;
 const SEVERAL: usize = usize::MAX;
+
+/// How many streams are captured.
+#[inline]
+pub(crate) fn captures() -> &'static AtomicU32 {
+    &FIRST.captures
+}
 
 impl Gpu {
     const fn new() -> Gpu {
         Gpu {
-            index: 0,
-            window: OnceLock::new(),
             clock: Clock::new(),
+            window: OnceLock::new(),
+            index: 0,
+            revision: AtomicU32::new(0),
+            link: Link::new(),
             samples: Samples::new(),
             space: Space::new(),
             telling: Telling::new(),
-            link: Link::new(),
             used: AtomicU64::new(0),
-            revision: AtomicU32::new(0),
             primary: AtomicUsize::new(0),
             primary_holders: AtomicU32::new(0),
             in_use: AtomicBool::new(false),
@@ -153,8 +167,8 @@ impl Gpu {
     /// The pages of everybody else who is there.
     fn others(&self) -> impl Iterator<Item = Seen<'_, TenantPage>> {
         let others = self.window().into_iter().flat_map(|window| {
-            let own = window.own().slot.load(Ordering::Relaxed) as usize;
-            (0..SLOTS).filter(move |slot| *slot != own).map(|slot| window.slot(slot))
+            let others = window.control().word(|page| &page.others);
+            bits(others).map(|slot| window.slot(slot))
         });
         others.filter(|page| page.half(|page| &page.state) == STATE_LIVE)
     }
@@ -235,7 +249,7 @@ impl Gpu {
 /// The GPU of the calling thread, if it has one.
 #[inline]
 pub(crate) fn current() -> Option<&'static Gpu> {
-    match ONLY.load(Ordering::Acquire) {
+    match FIRST.only.load(Ordering::Acquire) {
         NONE | SEVERAL => ask(),
         only => ALL.get(only - 1),
     }
@@ -244,7 +258,7 @@ pub(crate) fn current() -> Option<&'static Gpu> {
 /// The GPU of a stream: the calling thread's for a default stream, and the stream's own for others, whatever is current.
 #[inline]
 pub(crate) fn of_stream(stream: Stream) -> Option<&'static Gpu> {
-    match ONLY.load(Ordering::Acquire) {
+    match FIRST.only.load(Ordering::Acquire) {
         NONE => ask(),
         SEVERAL => ask_of(stream),
         only => ALL.get(only - 1),
@@ -273,9 +287,9 @@ pub(crate) fn of(device: Device) -> Option<&'static Gpu> {
         fork::watch();
         gpu.window.get_or_init(|| PageWindow::reserve().ok());
         attach::first(gpu, device);
-        let only = ONLY.compare_exchange(NONE, gpu.index + 1, Ordering::AcqRel, Ordering::Acquire);
+        let only = FIRST.only.compare_exchange(NONE, gpu.index + 1, Ordering::AcqRel, Ordering::Acquire);
         if only.is_err_and(|only| only != gpu.index + 1) {
-            ONLY.store(SEVERAL, Ordering::Release);
+            FIRST.only.store(SEVERAL, Ordering::Release);
         }
         gpu.in_use.store(true, Ordering::Release);
     }
@@ -302,7 +316,7 @@ pub(crate) fn forget_all() {
     for gpu in &ALL {
         gpu.forget();
     }
-    ONLY.store(NONE, Ordering::Release);
+    FIRST.only.store(NONE, Ordering::Release);
     LEDGER.force_open();
     // What is in it may be half written; what it refers to is the parent's.
     std::mem::forget(std::mem::replace(&mut *LEDGER.lock(), Ledger::new()));

@@ -17,7 +17,7 @@ use std::mem::offset_of;
 /// "WEFT" in memory.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WEFT");
 /// Of the pages and the messages together: a shim and a daemon that differ refuse each other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// How large a page is.
 pub const PAGE_BYTES: usize = 4096;
 /// How many processes may use one GPU at a time.
@@ -49,8 +49,8 @@ pub const SLICED_NS: u64 = 10_000_000_000;
 /// A wait for the GPU that began longer ago says nothing any more: its process may be stopped or dead.
 pub const SYNC_MAX_NS: u64 = 200_000_000;
 
-/// One process on one GPU, by itself. One cache line for each purpose: the clock's is written at every launch and read
-/// by others at theirs.
+/// One process on one GPU, by itself. One cache line for each purpose: a launch writes the clock's, which others read at
+/// theirs, and no other. A program that does much between its launches finds none of them in its caches.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
@@ -86,24 +86,25 @@ pub struct TenantPage {
     /// Since when the process has been waiting for all its work to be done; 0 while it is not. It is not done until then,
     /// whatever the virtual clock says.
     pub syncing_since_ns: AtomicU64,
-    reserved_clock: [AtomicU64; 3],
-
+    /// GPU time charged by the virtual clock.
+    pub charged_ns: AtomicU64,
     /// Kernels launched one by one.
     pub launches: AtomicU64,
+    reserved_clock: AtomicU64,
+
     /// Graphs launched.
     pub graph_launches: AtomicU64,
     /// Kernels in those graphs.
     pub graph_kernels: AtomicU64,
     /// Times the process waited for the GPU.
     pub syncs: AtomicU64,
-    /// GPU time charged by the virtual clock.
-    pub charged_ns: AtomicU64,
     /// Time that launches were held.
     pub waited_ns: AtomicU64,
     /// Launches that were held.
     pub waits: AtomicU64,
     /// Since when a launch has been held; 0 while none is.
     pub waiting_since_ns: AtomicU64,
+    reserved_launches: [AtomicU64; 2],
 
     /// Bursts that ended.
     pub bursts: AtomicU64,
@@ -155,7 +156,7 @@ pub struct TenantPage {
     rest: [AtomicU64; 456],
 }
 
-/// What the daemon says to one process on one GPU.
+/// What the daemon says to one process on one GPU. A latency tenant's launch reads the first cache line and no other.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
@@ -168,25 +169,30 @@ pub struct ControlPage {
     pub generation: AtomicU64,
     /// When the daemon last looked (`CLOCK_MONOTONIC`).
     pub heartbeat_ns: AtomicU64,
-    reserved_identity: [AtomicU64; 5],
+    /// What [`TenantPage::charged_ns`] may reach; [`NO_LIMIT`] without a quota.
+    pub allowed_ns: AtomicU64,
+    /// A [`Class`](crate::Class).
+    pub class: AtomicU32,
+    /// Counts changes of `memory_limit` and `slice_us`, so that a launch need look at one word only.
+    pub revision: AtomicU32,
+    /// The slots of all other processes on this GPU, one bit each, so that nobody need look for them.
+    pub others: AtomicU64,
+    /// A [`Mode`](crate::Mode).
+    pub mode: AtomicU32,
+    /// 0 is the most important of ten.
+    pub priority: AtomicU32,
+    reserved_identity: AtomicU64,
 
     /// A futex word: [`GATE_HELD`], and a sequence number in the other bits. Changed with [`ControlPage::set_gate`].
     pub gate: AtomicU32,
-    /// A [`Class`](crate::Class).
-    pub class: AtomicU32,
-    /// 0 is the most important of ten.
-    pub priority: AtomicU32,
-    /// A [`Mode`](crate::Mode).
-    pub mode: AtomicU32,
-    /// What [`TenantPage::charged_ns`] may reach; [`NO_LIMIT`] without a quota.
-    pub allowed_ns: AtomicU64,
+    reserved_word: AtomicU32,
     /// How much work may be outstanding; only best-effort tenants are held to it. 0 means [`DEPTH_NS`].
     pub depth_ns: AtomicU64,
     /// The slots whose tenants are more important than this one, one bit each: launches yield to their bursts.
     pub above: AtomicU64,
     /// The slots of other processes of the same tenant, one bit each: they share the memory limit.
     pub siblings: AtomicU64,
-    reserved_gate: [AtomicU64; 2],
+    reserved_gate: [AtomicU64; 4],
 
     /// Bytes that the tenant's processes on this GPU may use together; [`NO_LIMIT`] for none.
     pub memory_limit: AtomicU64,
@@ -198,16 +204,13 @@ pub struct ControlPage {
     pub request_permille: AtomicU32,
     /// The share not to be passed, in thousandths.
     pub limit_permille: AtomicU32,
-    /// Counts changes of `memory_limit` and `slice_us`, so that a launch need look at one word only.
-    pub revision: AtomicU32,
     /// SMs that long kernels may use, in thousandths; 0 for all.
     pub space_permille: AtomicU32,
     /// A [`Filling`](crate::Filling).
     pub filling: AtomicU32,
     /// Not 0: they may use no more even while nobody else needs the GPU.
     pub space_always: AtomicU32,
-    reserved_space: AtomicU32,
-    reserved_limits: [AtomicU64; 2],
+    reserved_limits: [AtomicU64; 3],
 
     #[cfg(not(loom))]
     rest: [AtomicU64; 488],
@@ -264,6 +267,7 @@ impl ControlPage {
         self.depth_ns.store(DEPTH_NS, Ordering::Relaxed);
         self.above.store(0, Ordering::Relaxed);
         self.siblings.store(0, Ordering::Relaxed);
+        self.others.store(0, Ordering::Relaxed);
         self.memory_limit.store(NO_LIMIT, Ordering::Relaxed);
         self.memory_total.store(0, Ordering::Relaxed);
         self.slice_us.store(0, Ordering::Relaxed);
@@ -292,7 +296,8 @@ const _: () = {
     assert!(size_of::<TenantPage>() == PAGE_BYTES && align_of::<TenantPage>() == 64);
     assert!(offset_of!(TenantPage, generation) == 24 && offset_of!(TenantPage, state) == 32);
     assert!(offset_of!(TenantPage, busy_until_ns) == 64);
-    assert!(offset_of!(TenantPage, launches) == 128);
+    assert!(offset_of!(TenantPage, charged_ns) == 104 && offset_of!(TenantPage, launches) == 112);
+    assert!(offset_of!(TenantPage, graph_launches) == 128);
     assert!(offset_of!(TenantPage, bursts) == 192);
     assert!(offset_of!(TenantPage, used_bytes) == 256);
     assert!(offset_of!(TenantPage, hooks) == 320);
@@ -302,9 +307,10 @@ const _: () = {
 
     assert!(size_of::<ControlPage>() == PAGE_BYTES && align_of::<ControlPage>() == 64);
     assert!(offset_of!(ControlPage, generation) == 8 && offset_of!(ControlPage, heartbeat_ns) == 16);
-    assert!(offset_of!(ControlPage, gate) == 64 && offset_of!(ControlPage, allowed_ns) == 80);
-    assert!(offset_of!(ControlPage, above) == 96);
-    assert!(offset_of!(ControlPage, memory_limit) == 128 && offset_of!(ControlPage, revision) == 156);
-    assert!(offset_of!(ControlPage, space_permille) == 160 && offset_of!(TenantPage, confined) == 408);
+    assert!(offset_of!(ControlPage, allowed_ns) == 24 && offset_of!(ControlPage, revision) == 36);
+    assert!(offset_of!(ControlPage, others) == 40 && offset_of!(ControlPage, mode) == 48);
+    assert!(offset_of!(ControlPage, gate) == 64 && offset_of!(ControlPage, above) == 80);
+    assert!(offset_of!(ControlPage, memory_limit) == 128 && offset_of!(ControlPage, limit_permille) == 152);
+    assert!(offset_of!(ControlPage, space_permille) == 156 && offset_of!(TenantPage, confined) == 408);
     assert!(offset_of!(ControlPage, rest) == 192);
 };

@@ -232,6 +232,7 @@ impl Board {
                 mode: if share.way == Way::Space { shm::Mode::Space } else { shm::Mode::Time },
                 above,
                 siblings: slots_where(&|other, _| other == tenant),
+                others: slots_where(&|_, _| true),
                 allowed_ns: if share.suspended {
                     occupant.seen.charged_ns
                 } else {
@@ -359,6 +360,7 @@ struct Told {
     mode: shm::Mode,
     above: u64,
     siblings: u64,
+    others: u64,
     allowed_ns: u64,
     depth_ns: u64,
     held: bool,
@@ -398,6 +400,7 @@ impl Told {
         let slice = page.slice_us.swap(self.slice_us, Ordering::Relaxed);
         let above = word(&page.above, self.above);
         word(&page.siblings, self.siblings);
+        word(&page.others, self.others);
         word(&page.depth_ns, self.depth_ns);
         let total = word(&page.memory_total, self.memory_total);
         let limit = word(&page.memory_limit, self.memory_limit);

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
+use crate::gpu::captures;
 use crate::types::{CuResult, Graph, Opaque, Out, SUCCESS, Stream};
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -25,14 +26,13 @@ struct Capture {
 
 static CAPTURING: [Capture; CAPTURES] =
     [const { Capture { stream: AtomicU64::new(0), thread: AtomicU64::new(0) } }; CAPTURES];
-static ACTIVE: AtomicU32 = AtomicU32::new(0);
 /// Questions of ours that the driver is answering.
 static ASKING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether anything is captured.
 #[inline]
 pub(crate) fn active() -> bool {
-    ACTIVE.load(Ordering::Relaxed) != 0
+    captures().load(Ordering::Relaxed) != 0
 }
 
 /// Whether a launch by this thread on this stream is captured.
@@ -51,7 +51,7 @@ pub(crate) struct Asking(());
 pub(crate) fn ask() -> Option<Asking> {
     ASKING.fetch_add(1, Ordering::SeqCst);
     let asking = Asking(());
-    (ACTIVE.load(Ordering::SeqCst) == 0).then_some(asking)
+    (captures().load(Ordering::SeqCst) == 0).then_some(asking)
 }
 
 impl Drop for Asking {
@@ -61,7 +61,7 @@ impl Drop for Asking {
 }
 
 pub(crate) fn begin(driver: &Driver<'_>, stream: Stream, _: c_int) -> CuResult {
-    ACTIVE.fetch_add(1, Ordering::SeqCst);
+    captures().fetch_add(1, Ordering::SeqCst);
     let began = shm::now_ns();
     while ASKING.load(Ordering::SeqCst) != 0 && shm::now_ns() - began < SETTLE_NS {
         std::thread::yield_now();
@@ -103,7 +103,7 @@ fn over(stream: Stream) {
     for capture in &CAPTURING {
         let ended = capture.stream.compare_exchange(stream.0 as u64 + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
         if ended.is_ok() {
-            ACTIVE.fetch_sub(1, Ordering::SeqCst);
+            captures().fetch_sub(1, Ordering::SeqCst);
             return;
         }
     }
@@ -114,7 +114,7 @@ pub(crate) fn forget() {
     for capture in &CAPTURING {
         capture.stream.store(0, Ordering::Relaxed);
     }
-    ACTIVE.store(0, Ordering::SeqCst);
+    captures().store(0, Ordering::SeqCst);
     ASKING.store(0, Ordering::SeqCst);
 }
 

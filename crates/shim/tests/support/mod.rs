@@ -241,6 +241,7 @@ impl Slots {
         self.generation += 1;
         let control = &self.controls[slot];
         control.0.open_for(self.generation, now_ns());
+        control.0.others.store(!(1 << slot), Ordering::Relaxed);
         (self.rule)(&control.0);
         let readers: Vec<OwnedFd> = self.pages.iter().map(|(_, file)| read_only(file.as_fd()).unwrap()).collect();
         let mut files = vec![self.pages[slot].1.as_fd(), control.1.as_fd(), self.notes.1.as_fd()];

@@ -127,6 +127,7 @@ fn processes_of_one_tenant_share_its_limit() {
     let share = given.iter().sum::<u64>() as f64 / (1_000 * MS) as f64 * 100.0;
     assert!((share - 30.0).abs() < 3.0, "{share:.1}% given");
     assert_eq!((bench.control(0).siblings, bench.control(1).siblings), (0b10, 0b01));
+    assert_eq!((bench.control(0).others, bench.control(1).others), (0b10, 0b01));
     let status = bench.board.status(bench.now_ns, &bench.ledger);
     assert_eq!(status.tenants.len(), 1);
     assert_eq!(status.tenants[0].processes.len(), 2);
