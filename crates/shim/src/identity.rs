@@ -3,6 +3,10 @@
 //! An identity is the function's handle with its grid, block and shared memory, or a graph's handle; it is kept as a hash
 //! of 64 bits, in a table of fixed size without locks. Two identities with one hash, or a table that is full, cost an
 //! estimate, never more.
+//!
+//! Programs do much between two launches, and what a launch needs is in no cache then. So what is known about one
+//! identity is in one cache line, those that are launched after each other for the first time are neighbours, and each
+//! knows what followed it last, because programs launch the same things in the same order: a launch looks at two lines.
 
 #![deny(unsafe_code)]
 
@@ -10,9 +14,10 @@ use shm::Note;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Identities that are kept. A program that launches more shares the last place among the rest.
-const PLACES: usize = 4096;
-/// Places that an identity may be in.
-const PROBES: usize = 8;
+pub(crate) const PLACES: usize = 4096;
+/// Entries of the index, and those that an identity may be in.
+const ENTRIES: usize = 2 * PLACES;
+const PROBES: usize = 16;
 /// Samples that are believed together.
 const ROUND: u32 = 8;
 /// What a kernel is thought to take before anything is known.
@@ -24,9 +29,12 @@ const NO_NOTE: u64 = 1;
 
 /// What is known about one identity.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Place {
     /// The identity; 0 for nobody, odd for a graph.
     key: AtomicU64,
+    /// The place of what was launched after it, the last time.
+    next: AtomicU32,
     duration_ns: AtomicU32,
     gap_ns: AtomicU32,
     /// Launches, as far as they matter for what to measure.
@@ -40,6 +48,8 @@ pub struct Place {
     kernels: AtomicU32,
     /// Syncs said how long it takes while nobody else had the GPU.
     alone: AtomicBool,
+    /// The sync that corrected it last.
+    corrected_by: AtomicU32,
     /// Its identity in every run; 0 until that was asked for, or [`NO_NOTE`].
     note: AtomicU64,
 }
@@ -47,15 +57,20 @@ pub struct Place {
 /// What is known about all of them.
 pub struct Table {
     places: [Place; PLACES + 1],
+    /// Places by identity: the number + 1, or 0 for none.
+    index: [AtomicU32; ENTRIES],
+    /// Places before this one are taken, and none from that one on.
+    taken: AtomicU32,
+    end: AtomicU32,
 }
 
 /// The identity of a kernel's launch.
 #[inline]
 pub fn kernel_key(function: usize, grid: [u32; 3], block: [u32; 3], shared: u32) -> u64 {
-    let mut hash = mix(0x9e37_79b9_7f4a_7c15, function as u64);
-    hash = mix(hash, u64::from(grid[0]) | u64::from(grid[1]) << 32);
-    hash = mix(hash, u64::from(grid[2]) | u64::from(block[0]) << 32);
-    hash = mix(hash, u64::from(block[1]) | u64::from(block[2]) << 16 | u64::from(shared) << 32);
+    let first = u64::from(grid[0]) | u64::from(grid[1]) << 32;
+    let second = u64::from(grid[2]) | u64::from(block[0]) << 32;
+    let third = u64::from(block[1]) | u64::from(block[2]) << 16 | u64::from(shared) << 32;
+    let hash = mix(mix(function as u64, first) ^ second, third);
     (hash | 2) & !1
 }
 
@@ -75,7 +90,7 @@ fn believed(least: u64, most: u64, slice_ns: u64) -> u64 {
 
 #[inline]
 fn mix(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word.wrapping_add(0x632b_e59b_d9b4_e019)) * 0xff51_afd7_ed55_8ccd_u128;
+    let product = u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(word ^ 0xff51_afd7_ed55_8ccd);
     (product as u64) ^ (product >> 64) as u64
 }
 
@@ -83,21 +98,73 @@ impl Table {
     /// A table in which nobody is known.
     #[allow(clippy::new_without_default, reason = "only made as a constant")]
     pub const fn new() -> Table {
-        Table { places: [const { Place::EMPTY }; PLACES + 1] }
+        Table {
+            places: [const { Place::EMPTY }; PLACES + 1],
+            index: [const { AtomicU32::new(0) }; ENTRIES],
+            taken: AtomicU32::new(0),
+            end: AtomicU32::new(0),
+        }
+    }
+
+    /// The number of an identity's place, made up if it is new, where `last` is the place of what was launched before it.
+    /// A place that is none is the one of the rest, which so knows what is launched first.
+    #[inline]
+    pub fn find_after(&self, last: u32, key: u64) -> u32 {
+        let last = self.place(last);
+        let next = last.next.load(Ordering::Relaxed);
+        if self.place(next).key.load(Ordering::Acquire) == key {
+            return next;
+        }
+        let number = self.find(key);
+        last.next.store(number, Ordering::Relaxed);
+        number
     }
 
     /// The number of an identity's place, made up if it is new.
-    #[inline]
+    #[inline(never)]
     pub fn find(&self, key: u64) -> u32 {
-        for probe in 0..PROBES {
-            let number = ((key >> 20) as usize).wrapping_add(probe) % PLACES;
-            let place = &self.places[number];
-            let there = place.key.load(Ordering::Acquire);
-            if there == key || (there == 0 && place.claim(key)) {
-                return number as u32;
+        let mut made = None;
+        for entry in self.entries(key) {
+            let mut there = entry.load(Ordering::Acquire);
+            if there == 0 {
+                let Some(number) = made.or_else(|| self.make(key)) else { break };
+                made = Some(number);
+                match entry.compare_exchange(0, number + 1, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => return number,
+                    Err(other) => there = other,
+                }
+            }
+            if self.place(there - 1).key.load(Ordering::Acquire) == key && made != Some(there - 1) {
+                self.unmake(made);
+                return there - 1;
             }
         }
+        self.unmake(made);
         PLACES as u32
+    }
+
+    /// The entries of the index that an identity may be in.
+    fn entries(&self, key: u64) -> impl Iterator<Item = &AtomicU32> {
+        (0..PROBES).map(move |probe| &self.index[((key >> 20) as usize).wrapping_add(probe) % ENTRIES])
+    }
+
+    /// Takes the next place that is free.
+    #[cold]
+    fn make(&self, key: u64) -> Option<u32> {
+        let first = self.taken.load(Ordering::Relaxed);
+        let number = (first..PLACES as u32).find(|number| self.place(*number).claim(key));
+        let taken = number.map_or(PLACES as u32, |number| number + 1);
+        self.taken.store(taken, Ordering::Relaxed);
+        self.end.fetch_max(taken, Ordering::Relaxed);
+        number
+    }
+
+    #[cold]
+    fn unmake(&self, made: Option<u32>) {
+        if let Some(number) = made {
+            self.place(number).key.store(0, Ordering::Release);
+            self.taken.fetch_min(number, Ordering::Relaxed);
+        }
     }
 
     /// What is in a place.
@@ -106,25 +173,30 @@ impl Table {
         &self.places[(number as usize).min(PLACES)]
     }
 
-    /// How many places there are.
+    /// How many places were ever taken; those of what was forgotten count.
     pub(crate) fn count(&self) -> u32 {
-        PLACES as u32 + 1
+        self.end.load(Ordering::Relaxed)
     }
 
     /// Forgets all kernels: handles of functions may mean others after a module is gone. Graphs are kept.
     pub fn forget_kernels(&self) {
-        for place in &self.places {
-            if place.key.load(Ordering::Relaxed) & 1 == 0 {
-                place.key.store(0, Ordering::Release);
-            }
-        }
+        self.forget_in(self.index.iter(), |key| key & 1 == 0);
     }
 
     /// Forgets one identity.
     pub fn forget(&self, key: u64) {
-        for probe in 0..PROBES {
-            let place = &self.places[((key >> 20) as usize).wrapping_add(probe) % PLACES];
-            let _ = place.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.forget_in(self.entries(key), |there| there == key);
+    }
+
+    fn forget_in<'a>(&self, entries: impl Iterator<Item = &'a AtomicU32>, is_gone: impl Fn(u64) -> bool) {
+        for entry in entries {
+            let Some(number) = entry.load(Ordering::Acquire).checked_sub(1) else { continue };
+            let place = self.place(number);
+            if is_gone(place.key.load(Ordering::Relaxed)) {
+                entry.store(0, Ordering::Release);
+                place.key.store(0, Ordering::Release);
+                self.taken.fetch_min(number, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -133,6 +205,7 @@ impl Place {
     #[allow(clippy::declare_interior_mutable_const, reason = "what every place of a table begins as")]
     pub(crate) const EMPTY: Place = Place {
         key: AtomicU64::new(0),
+        next: AtomicU32::new(0),
         duration_ns: AtomicU32::new(UNKNOWN_NS),
         gap_ns: AtomicU32::new(0),
         launches: AtomicU32::new(0),
@@ -141,24 +214,23 @@ impl Place {
         at_least_ns: AtomicU32::new(0),
         kernels: AtomicU32::new(0),
         alone: AtomicBool::new(false),
+        corrected_by: AtomicU32::new(0),
         note: AtomicU64::new(0),
     };
 
-    #[cold]
+    /// Makes it one of this identity, of which nothing is known, if it is free.
     fn claim(&self, key: u64) -> bool {
-        match self.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                self.duration_ns.store(UNKNOWN_NS, Ordering::Relaxed);
-                self.at_most_ns.store(u32::MAX, Ordering::Relaxed);
-                self.note.store(0, Ordering::Relaxed);
-                self.alone.store(false, Ordering::Relaxed);
-                for word in [&self.gap_ns, &self.launches, &self.samples, &self.at_least_ns, &self.kernels] {
-                    word.store(0, Ordering::Relaxed);
-                }
-                true
-            }
-            Err(there) => there == key,
+        if self.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
         }
+        self.duration_ns.store(UNKNOWN_NS, Ordering::Relaxed);
+        self.at_most_ns.store(u32::MAX, Ordering::Relaxed);
+        self.note.store(0, Ordering::Relaxed);
+        self.alone.store(false, Ordering::Relaxed);
+        for word in [&self.gap_ns, &self.launches, &self.samples, &self.at_least_ns, &self.kernels] {
+            word.store(0, Ordering::Relaxed);
+        }
+        true
     }
 
     /// Whether it was not launched before.
@@ -261,6 +333,11 @@ impl Place {
         self.samples.store(samples.max(1), Ordering::Relaxed);
     }
 
+    /// Whether this sync, known by a number, did not correct it yet.
+    pub(crate) fn is_corrected_first_by(&self, sync: u32) -> bool {
+        self.corrected_by.swap(sync, Ordering::Relaxed) != sync
+    }
+
     /// A run of launches took `actual` where `predicted` was expected; this was one of them. While others use the GPU a
     /// single run says little, and all of them nothing once it is known how long it takes without them: what they cost
     /// would be taken for its own.
@@ -315,6 +392,56 @@ mod tests {
         for function in 0..100_000 {
             assert!(TABLE.find(key(function, 1)) as usize <= PLACES);
         }
+    }
+
+    fn key(function: usize) -> u64 {
+        kernel_key(function, [1; 3], [1; 3], 0)
+    }
+
+    #[test]
+    fn what_follows_is_found_whatever_followed_before() {
+        static TABLE: Table = Table::new();
+        let numbers: Vec<u32> = (1..=3).map(|function| TABLE.find_after(u32::MAX, key(function))).collect();
+        assert_eq!(numbers, [0, 1, 2], "those that come after each other are neighbours");
+        for (last, function) in [(0, 2), (0, 2), (0, 3), (0, 2), (2, 2), (u32::MAX, 1), (u32::MAX, 1)] {
+            assert_eq!(TABLE.find_after(last, key(function)), function as u32 - 1);
+        }
+        TABLE.forget_kernels();
+        assert_eq!(TABLE.find_after(u32::MAX, key(7)), 0, "in the place of what was forgotten");
+        assert_eq!(TABLE.find_after(0, key(1)), 1, "as something new");
+    }
+
+    #[test]
+    fn a_table_that_is_full_has_room_for_what_comes_after_it_was_forgotten() {
+        static TABLE: Table = Table::new();
+        let graph = TABLE.find(graph_key(1));
+        for round in 0..3 {
+            let found = |function: usize| TABLE.find(key(round * 10_000 + function));
+            let kept: Vec<u32> = (0..2_000).map(found).collect();
+            assert!(kept.iter().all(|number| (*number as usize) < PLACES), "round {round}");
+            assert_eq!((0..2_000).map(found).collect::<Vec<_>>(), kept);
+            let rest = (2_000..6_000).filter(|function| found(*function) as usize == PLACES).count();
+            assert!(rest > 1_000, "{rest} of them had no room");
+            TABLE.forget_kernels();
+        }
+        assert_eq!(TABLE.find(graph_key(1)), graph);
+    }
+
+    #[test]
+    fn threads_that_meet_the_same_at_once_agree() {
+        static TABLE: Table = Table::new();
+        let meet = || (0..2_000).map(|function| TABLE.find(key(function))).collect::<Vec<u32>>();
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (0..4).map(|_| scope.spawn(meet)).collect();
+            let mine = meet();
+            for other in others {
+                assert_eq!(other.join().unwrap(), mine);
+            }
+        });
+        let mut numbers = meet();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 2_000, "each has a place of its own");
     }
 
     #[test]

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const FUNCTIONS: usize = 16_384;
 const PROBES: usize = 16;
 /// Places whose notes are written for each millisecond since the last time, and at least.
-const TOLD_PER_MS: u64 = 16;
-const TOLD_LEAST: u64 = 16;
+const TOLD_PER_MS: u64 = 2;
+const TOLD_LEAST: u64 = 8;
 
 static NAMES: Names = Names::new();
 static GRAPHS: AtomicU64 = AtomicU64::new(0);
@@ -111,7 +111,8 @@ pub(crate) fn tell_all(window: &PageWindow) {
 }
 
 fn tell(window: &PageWindow, first: u32, count: u32) {
-    for number in (0..count).map(|index| first.wrapping_add(index) % IDENTITIES.count()) {
+    let all = IDENTITIES.count().max(1);
+    for number in (0..count).map(|index| first.wrapping_add(index) % all) {
         if let Some(note) = IDENTITIES.place(number).note() {
             window.notes().put(note);
         }

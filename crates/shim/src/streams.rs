@@ -19,6 +19,7 @@ const NONE: u64 = u64::MAX;
 
 /// The streams of one GPU in one process.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Streams {
     last: AtomicU64,
     others: [Launched; OTHERS],

@@ -1,7 +1,9 @@
 //! Launches: each passes the gate, moves the virtual clock and is counted.
 //!
 //! This is the hot path. A latency tenant's launch looks at a handful of words, of which the process itself or nobody
-//! writes most, and makes no system call.
+//! writes most, and makes no system call. Programs do much between two launches, so neither these words nor the code are
+//! in a cache when it comes: fewer lines of either count for more than fewer instructions, and what few launches need is
+//! kept out of the way.
 
 #![deny(unsafe_code)]
 
@@ -14,6 +16,7 @@ use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUC
 use crate::{aside, attach, notes, real, sample, slice, space};
 use shm::{Class, Filling, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -41,8 +44,8 @@ pub(crate) fn kernel<const PER_THREAD: bool>(
     extra: Opaque,
 ) -> CuResult {
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
-    let identity = || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
-    let on = |stream| real::cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
+    let identity = move || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
+    let on = move |stream| real::cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
     pass::<false, true>(driver, key, identity, real_stream::<PER_THREAD>(stream), on)
 }
 
@@ -56,8 +59,8 @@ pub(crate) fn kernel_ex<const PER_THREAD: bool>(
 ) -> CuResult {
     let Some(config) = config.get() else { return driver.call() };
     let key = kernel_key(f.0, config.grid, config.block, config.shared);
-    let identity = || notes::of_kernel(f.0, config.grid, config.block, config.shared);
-    let on = |stream| real::cuLaunchKernelEx(&LaunchConfig { stream, ..config }, f, parameters, extra);
+    let identity = move || notes::of_kernel(f.0, config.grid, config.block, config.shared);
+    let on = move |stream| real::cuLaunchKernelEx(&LaunchConfig { stream, ..config }, f, parameters, extra);
     pass::<false, true>(driver, key, identity, real_stream::<PER_THREAD>(config.stream), on)
 }
 
@@ -76,7 +79,7 @@ pub(crate) fn cooperative<const PER_THREAD: bool>(
     _: Opaque,
 ) -> CuResult {
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
-    let identity = || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
+    let identity = move || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
     pass::<false, false>(driver, key, identity, real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
 }
 
@@ -103,35 +106,98 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
     stream: Stream,
     on: impl Fn(Stream) -> CuResult,
 ) -> CuResult {
-    if capture::active() && capture::covers(stream) {
-        return driver.call();
+    if capture::active() {
+        cold_path();
+        if capture::covers(stream) {
+            return driver.call();
+        }
     }
     let Some(gpu) = gpu::of_stream(stream) else { return driver.call() };
     let Some(window) = gpu.window() else { return driver.call() };
-    let mut now = now_ns();
-    let number = IDENTITIES.find(key);
+    let now = now_ns();
+    let number = IDENTITIES.find_after(gpu.clock.last(), key);
     let place = IDENTITIES.place(number);
     if place.is_new() {
+        cold_path();
         notes::introduce(window, place, identity());
     }
-    let mut measured = false;
-    let mut space = 0;
+    let launch = Passing { gpu, window, number, stream, now_ns: now };
     if gpu.link.attached() {
         let control = window.control();
         let late = gate::daemon_is_late(control.word(|page| &page.heartbeat_ns), now);
         let moved = control.word(|page| &page.generation) != gpu.link.generation();
-        if (late || moved) && gpu.link.due(now, true) {
-            attach::again(gpu, now);
-        }
-        if control.half(|page| &page.revision) != gpu.revision.load(Relaxed) {
-            slice::apply(gpu);
+        let revised = control.half(|page| &page.revision) != gpu.revision.load(Relaxed);
+        if late || moved || revised {
+            attend(gpu, now, late || moved);
         }
         let class = Class::from_word(control.half(|page| &page.class));
-        let latency = class == Class::Latency;
-        if !latency || control.word(|page| &page.allowed_ns) != NO_LIMIT {
-            now = hold(gpu, window, now, place.duration_ns());
+        if class != Class::Latency || control.word(|page| &page.allowed_ns) != NO_LIMIT {
+            cold_path();
+            return launch.limited::<GRAPH, MOVABLE>(driver, class, on);
         }
-        measured = !latency && place.due();
+    } else {
+        cold_path();
+        if gpu.link.due(now, false) {
+            attach::again(gpu, now);
+        }
+    }
+    launch.count::<GRAPH>(|| driver.call())
+}
+
+/// The daemon is to be looked for, or has something to say.
+#[cold]
+fn attend(gpu: &Gpu, now: u64, in_doubt: bool) {
+    if in_doubt && gpu.link.due(now, true) {
+        attach::again(gpu, now);
+    }
+    if gpu.window().is_some_and(|window| window.control().half(|page| &page.revision) != gpu.revision.load(Relaxed)) {
+        slice::apply(gpu);
+    }
+}
+
+/// A launch on its way.
+struct Passing<'a> {
+    gpu: &'a Gpu,
+    window: &'a PageWindow,
+    number: u32,
+    stream: Stream,
+    now_ns: u64,
+}
+
+impl Passing<'_> {
+    /// Moves the clock, launches, and counts it.
+    #[inline(always)]
+    fn count<const GRAPH: bool>(&self, launch: impl FnOnce() -> CuResult) -> CuResult {
+        let page = self.window.own();
+        let charged = self.gpu.clock.launch(page, &IDENTITIES, self.number, self.stream.0 as u64, self.now_ns);
+        let result = launch();
+        if result != SUCCESS {
+            cold_path();
+            page.charged_ns.fetch_sub(charged, Relaxed);
+        } else if GRAPH {
+            page.graph_launches.fetch_add(1, Relaxed);
+            page.graph_kernels.fetch_add(IDENTITIES.place(self.number).kernels(), Relaxed);
+        } else {
+            page.launches.fetch_add(1, Relaxed);
+        }
+        result
+    }
+
+    /// The same for whoever has a limit, or is of another class than latency: kept apart from the few instructions that
+    /// latency tenants need.
+    #[inline(never)]
+    fn limited<const GRAPH: bool, const MOVABLE: bool>(
+        mut self,
+        driver: &Driver<'_>,
+        class: Class,
+        on: impl Fn(Stream) -> CuResult,
+    ) -> CuResult {
+        let Passing { gpu, window, number, stream, .. } = self;
+        let (control, place) = (window.control(), IDENTITIES.place(number));
+        self.now_ns = hold(gpu, window, self.now_ns, place.duration_ns());
+        let latency = class == Class::Latency;
+        let mut measured = !latency && place.due();
+        let mut space = 0;
         if MOVABLE && !latency && space::is_for(place.duration_ns()) {
             space = control.half(|page| &page.space_permille);
             let above = || rivals(window, control.word(|page| &page.above));
@@ -145,26 +211,13 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
             let depth = control.word(|page| &page.depth_ns);
             measured = gpu.samples.due(window.own().charged_ns.load(Relaxed), depth);
         }
-    } else if gpu.link.due(now, false) {
-        attach::again(gpu, now);
+        let idle = measured && window.own().busy_until_ns.load(Relaxed) <= self.now_ns;
+        let call = || match space {
+            1..1000 if MOVABLE => driver.instead(|| space::launch(gpu, space, stream, &on)),
+            _ => driver.call(),
+        };
+        self.count::<GRAPH>(|| if measured { sample::launch(gpu, number, stream, idle, call) } else { call() })
     }
-    let page = window.own();
-    let idle = measured && page.busy_until_ns.load(Relaxed) <= now;
-    let charged = gpu.clock.launch(page, &IDENTITIES, number, stream.0 as u64, now);
-    let call = || match space {
-        1..1000 if MOVABLE => driver.instead(|| space::launch(gpu, space, stream, &on)),
-        _ => driver.call(),
-    };
-    let result = if measured { sample::launch(gpu, number, stream, idle, call) } else { call() };
-    if result != SUCCESS {
-        page.charged_ns.fetch_sub(charged, Relaxed);
-    } else if GRAPH {
-        page.graph_launches.fetch_add(1, Relaxed);
-        page.graph_kernels.fetch_add(place.kernels(), Relaxed);
-    } else {
-        page.launches.fetch_add(1, Relaxed);
-    }
-    result
 }
 
 /// Waits until the gate lets the launch through. Returns the time it is then.
