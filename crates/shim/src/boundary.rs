@@ -48,8 +48,19 @@ impl Driver<'_> {
     }
 }
 
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// It never came by.
+    Unknown,
+    /// In the program.
+    Outside,
+    /// In one of our functions, and in the driver from there, or to be let through for ever.
+    Inside,
+}
+
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static WHERE: Cell<Where> = const { Cell::new(Where::Unknown) };
 }
 
 /// Runs a function of ours in the driver's place.
@@ -68,11 +79,11 @@ pub(crate) fn enter(
     }
     let answer = Cell::new(None);
     // A thread that is ending has no thread-locals any more; it is let through.
-    let inside = INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true);
-    if inside || settings().disabled {
-        if !inside {
-            leave();
-        }
+    let mut at = WHERE.try_with(|at| at.replace(Where::Inside)).unwrap_or(Where::Inside);
+    if at == Where::Unknown {
+        at = first_seen();
+    }
+    if at == Where::Inside {
         return call(real);
     }
     let driver = Driver { call: &|| call(real), answer: &answer };
@@ -84,7 +95,13 @@ pub(crate) fn enter(
     }
 }
 
+/// Where the library is to let everything pass, threads are inside from their first call on.
+#[cold]
+fn first_seen() -> Where {
+    if settings().disabled { Where::Inside } else { Where::Outside }
+}
+
 #[inline(always)]
 fn leave() {
-    let _ = INSIDE.try_with(|inside| inside.set(false));
+    let _ = WHERE.try_with(|at| at.set(Where::Outside));
 }

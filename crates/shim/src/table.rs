@@ -84,7 +84,7 @@ macro_rules! entry_points {
                 #[cfg_attr(not(test), unsafe(no_mangle))]
                 pub(crate) extern "C" fn $name($($argument: $type),*) -> CuResult {
                     type Real = unsafe extern "C" fn($($type),*) -> CuResult;
-                    let call = |real: *mut ()| -> CuResult {
+                    let call = move |real: *mut ()| -> CuResult {
                         // SAFETY: `real` is the address that the driver's library gives for this name, whose type in
                         // the driver's header is `Real`; pointers to functions are of one size.
                         let real = unsafe { std::mem::transmute::<*mut (), Real>(real) };
