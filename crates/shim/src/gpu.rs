@@ -13,6 +13,7 @@ use crate::lock::Lock;
 use crate::notes::Telling;
 use crate::sample::Samples;
 use crate::space::Space;
+use crate::ticks::Ticks;
 use crate::types::{Device, Stream};
 use crate::{fork, gate, real};
 use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLICED_NS, STATE_LIVE, Seen, TenantPage};
@@ -62,16 +63,23 @@ static ALL: [Gpu; GPUS] = {
 };
 
 /// What is looked at before a GPU is known, in one cache line.
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct First {
     /// Which GPU is in use, if it is one: its index + 1; else [`NONE`] or [`SEVERAL`].
     only: AtomicUsize,
     captures: AtomicU32,
+    ticks: Ticks,
 }
 
-static FIRST: First = First { only: AtomicUsize::new(NONE), captures: AtomicU32::new(0) };
+static FIRST: First = First { only: AtomicUsize::new(NONE), captures: AtomicU32::new(0), ticks: Ticks::new() };
 const NONE: usize = 0;
 const SEVERAL: usize = usize::MAX;
+
+/// The clock of launches.
+#[inline]
+pub(crate) fn ticks() -> &'static Ticks {
+    &FIRST.ticks
+}
 
 /// How many streams are captured.
 #[inline]

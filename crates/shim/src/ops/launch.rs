@@ -13,10 +13,9 @@ use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
-use crate::{aside, attach, notes, real, sample, slice, space};
+use crate::{aside, attach, notes, rarely, real, sample, slice, space};
 use shm::{Class, Filling, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
-use std::hint::cold_path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -107,18 +106,18 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
     on: impl Fn(Stream) -> CuResult,
 ) -> CuResult {
     if capture::active() {
-        cold_path();
+        rarely();
         if capture::covers(stream) {
             return driver.call();
         }
     }
     let Some(gpu) = gpu::of_stream(stream) else { return driver.call() };
     let Some(window) = gpu.window() else { return driver.call() };
-    let now = now_ns();
+    let now = gpu::ticks().now_ns();
     let number = IDENTITIES.find_after(gpu.clock.last(), key);
     let place = IDENTITIES.place(number);
     if place.is_new() {
-        cold_path();
+        rarely();
         notes::introduce(window, place, identity());
     }
     let launch = Passing { gpu, window, number, stream, now_ns: now };
@@ -132,11 +131,11 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
         }
         let class = Class::from_word(control.half(|page| &page.class));
         if class != Class::Latency || control.word(|page| &page.allowed_ns) != NO_LIMIT {
-            cold_path();
+            rarely();
             return launch.limited::<GRAPH, MOVABLE>(driver, class, on);
         }
     } else {
-        cold_path();
+        rarely();
         if gpu.link.due(now, false) {
             attach::again(gpu, now);
         }
@@ -172,7 +171,7 @@ impl Passing<'_> {
         let charged = self.gpu.clock.launch(page, &IDENTITIES, self.number, self.stream.0 as u64, self.now_ns);
         let result = launch();
         if result != SUCCESS {
-            cold_path();
+            rarely();
             page.charged_ns.fetch_sub(charged, Relaxed);
         } else if GRAPH {
             page.graph_launches.fetch_add(1, Relaxed);
@@ -194,7 +193,7 @@ impl Passing<'_> {
     ) -> CuResult {
         let Passing { gpu, window, number, stream, .. } = self;
         let (control, place) = (window.control(), IDENTITIES.place(number));
-        self.now_ns = hold(gpu, window, self.now_ns, place.duration_ns());
+        self.now_ns = hold(gpu, window, now_ns(), place.duration_ns());
         let latency = class == Class::Latency;
         let mut measured = !latency && place.due();
         let mut space = 0;
