@@ -262,6 +262,25 @@ mod tests {
     }
 
     #[test]
+    fn who_was_alone_for_a_moment_goes_on_learning_beside_others() {
+        let (clock, page) = (Clock::new(), page());
+        let number = TABLE.find(kernel_key(17, [1; 3], [1; 3], 0));
+        let (mut now, place) = (1_000_000, TABLE.place(number));
+        let mut learned = |took_ns, ours, times| {
+            for _ in 0..times {
+                clock.launch(page, &TABLE, number, 0, now);
+                clock.idle(page, &TABLE, now, now + took_ns, Some(ours));
+                now += 1_000_000;
+            }
+            place.duration_ns()
+        };
+        let first = learned(100_000, WHOLE, 3);
+        assert!(first < 50_000, "{first}: three runs are too few");
+        let beside = learned(200_000, 500, 100);
+        assert!((95_000..105_000).contains(&beside), "{beside}");
+    }
+
+    #[test]
     fn gaps_between_kernels_are_learned() {
         let (clock, page) = (Clock::new(), page());
         let number = TABLE.find(kernel_key(12, [1; 3], [1; 3], 0));

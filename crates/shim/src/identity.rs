@@ -22,6 +22,8 @@ const PROBES: usize = 16;
 const ROUND: u32 = 8;
 /// What a kernel is thought to take before anything is known.
 pub const UNKNOWN_NS: u32 = 5_000;
+/// A run that is off by no more than this part of what was expected shows that it was known.
+const KNOWN_WITHIN: u64 = 8;
 /// What earlier runs say of a duration or gap is not believed beyond this.
 const RECALLED_MAX_NS: u32 = 1_000_000_000;
 /// [`Place::note`]: it is known to nobody but this run.
@@ -340,12 +342,15 @@ impl Place {
 
     /// A run of launches took `actual` where `predicted` was expected; this was one of them. While others use the GPU a
     /// single run says little, and all of them nothing once it is known how long it takes without them: what they cost
-    /// would be taken for its own.
+    /// would be taken for its own. It is known when a run without them took about as long as was expected; what the first
+    /// few say is on its way there.
     pub fn correct(&self, actual: u64, predicted: u64, others: bool) {
         if others && self.alone.load(Ordering::Relaxed) {
             return;
         }
-        self.alone.store(!others, Ordering::Relaxed);
+        if !others && actual.abs_diff(predicted) <= predicted / KNOWN_WITHIN {
+            self.alone.store(true, Ordering::Relaxed);
+        }
         let known = self.duration_ns();
         let target = (u128::from(known) * u128::from(actual) / u128::from(predicted.max(1))).min(u128::from(u32::MAX));
         // A single sync may be late for many reasons; four times is as much as it says.
