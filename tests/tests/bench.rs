@@ -276,6 +276,30 @@ fn latency_programs_are_seen_with_and_without_others_in_one_run() {
 }
 
 #[test]
+fn latency_programs_are_others_in_every_round_where_that_is_asked() {
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let counted = machine.folder.path().join("counted");
+    let starts = machine.folder.path().join("starts");
+    script(&counted, &format!("#!/bin/sh\necho started >> {}\nexec {workload} \"$@\"\n", starts.display()));
+    let pairs = format!("one = {} --us 100 | {workload} --us 500 --train\n", counted.display());
+    let started = |more: &[&str]| {
+        let _ = std::fs::remove_file(&starts);
+        let arguments = [&["--settings", "alone-weft-time", "--rounds", "2", "--output", "out.json"], more].concat();
+        let output = bench(&machine, MPS, &pairs, &arguments).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        nothing_is_left(&machine);
+        std::fs::read_to_string(&starts).unwrap().lines().count()
+    };
+    assert_eq!(started(&[]), 2, "one alone and one under Weft");
+    assert_eq!(started(&["--anew"]), 4, "the same in each of two rounds");
+    let found = std::fs::read_to_string(machine.folder.path().join("out.json")).unwrap();
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert!(found["command"].as_str().unwrap().ends_with(" --anew") && found["options"]["anew"] == true, "{found:#}");
+    assert_eq!(setting(&found["figures"][0], "alone-weft-time")["rounds"], 2);
+}
+
+#[test]
 fn what_the_machine_refuses_is_said_and_skipped() {
     let machine = Machine::bare();
     let workload = program("workload").display().to_string();

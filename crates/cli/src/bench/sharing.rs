@@ -82,6 +82,10 @@ pub(super) struct Arguments {
     /// with a run before or after it, where a host is faster in one second than in the next
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     alternate: Option<f64>,
+    /// Start latency programs anew in every round: two processes of one program differ by some percent, which rounds with
+    /// the same two do not show
+    #[arg(long)]
+    anew: bool,
     /// Requests at random, in percent of what latency programs do alone one after the other
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = load)]
     load: f64,
@@ -256,6 +260,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             poisson_seconds: arguments.poisson_seconds,
             idle_seconds: arguments.idle_seconds,
             alternate_seconds: arguments.alternate,
+            anew: arguments.anew,
             poisson_load: arguments.load / 100.0,
             objective_ms: arguments.objective.map(millis),
             lead_seconds: arguments.lead,
@@ -327,9 +332,8 @@ fn command(arguments: &Arguments) -> String {
     add("--objective", arguments.objective.map(|objective| objective.to_string()).unwrap_or_default(), "");
     add("--lead", arguments.lead.to_string(), "1.2");
     add("--seed", arguments.seed.to_string(), "1");
-    if arguments.many {
-        words.push("--many".into());
-    }
+    let switches = [("--anew", arguments.anew), ("--many", arguments.many)];
+    words.extend(switches.iter().filter(|(_, set)| *set).map(|(flag, _)| (*flag).to_owned()));
     words.join(" ")
 }
 

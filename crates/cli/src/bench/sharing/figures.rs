@@ -343,6 +343,7 @@ pub(super) mod tests {
                 poisson_seconds: 4.0,
                 idle_seconds: None,
                 alternate_seconds: None,
+                anew: false,
                 poisson_load: 0.5,
                 objective_ms: None,
                 lead_seconds: 1.2,

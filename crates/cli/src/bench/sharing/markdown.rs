@@ -51,13 +51,14 @@ fn write_page(
     writeln!(
         out,
         "- Each run: {} s of requests one after the other, and {} s of requests that come at random at {}% of what is \
-         done alone, the same times in every setting{}; both sides are busy for {} s before. Latency counts from when a \
+         done alone, the same times in every setting{}; both sides are busy for {} s before{}. Latency counts from when a \
          request came. Of fewer than a thousand requests, p99.9 is the slowest",
         options.closed_seconds,
         options.poisson_seconds,
         options.poisson_load * 100.0,
         options.idle_seconds.map(|seconds| format!("; {seconds} s without any")).unwrap_or_default(),
-        options.lead_seconds
+        options.lead_seconds,
+        if options.anew { "; latency programs are started anew in every round" } else { "" }
     )?;
     let good = match options.objective_ms {
         Some(millis) => format!("{millis} ms"),

@@ -1,4 +1,5 @@
-//! Measuring: programs are started once and stay; rounds go through the settings of a pair; every run has an end.
+//! Measuring: programs are started once and stay, unless they are to be others in every round; rounds go through the
+//! settings of a pair; every run has an end.
 //!
 //! Only the programs for which Weft chooses how they share are there for one pair and no longer: it chooses by who else
 //! is there.
@@ -136,6 +137,9 @@ pub(super) fn measure(
         stage.start(best_effort.clone())?;
         for round in 0..plan.options.rounds {
             stage.revive()?;
+            if plan.options.anew && round > 0 {
+                stage.renew(pair)?;
+            }
             stage.round(pair, round, results, keep)?;
         }
         stage.end(&best_effort);
@@ -248,6 +252,20 @@ impl Stage<'_> {
         let dead = |slot: &Slot| matches!(slot, Slot::Lost { ran: true, .. });
         let keys = self.slots.iter().filter(|(_, slot)| dead(slot)).map(|(key, _)| key.clone());
         self.start(keys.collect())
+    }
+
+    /// Other processes take the place of a pair's latency programs.
+    fn renew(&mut self, pair: &Pair) -> Result<()> {
+        let mut keys: Vec<Key> = self
+            .plan
+            .settings
+            .iter()
+            .flat_map(|setting| keys(setting.latency, Class::Latency, &pair.latency))
+            .collect();
+        keys.sort();
+        keys.dedup();
+        self.end(&keys);
+        self.start(keys)
     }
 
     /// A pair in every setting.

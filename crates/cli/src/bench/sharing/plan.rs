@@ -109,6 +109,7 @@ pub(super) mod tests {
                 poisson_seconds,
                 idle_seconds: None,
                 alternate_seconds: None,
+                anew: false,
                 poisson_load: 0.5,
                 objective_ms: None,
                 lead_seconds,

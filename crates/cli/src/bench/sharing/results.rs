@@ -78,6 +78,9 @@ pub(super) struct Options {
     /// How long best-effort programs under Weft are suspended and go on in turns, where it was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) alternate_seconds: Option<f64>,
+    /// Whether latency programs are started anew in every round.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) anew: bool,
     /// The part of its capacity alone at which requests come at random.
     pub(super) poisson_load: f64,
     /// How long a request may take to count for goodput, where it was said.
