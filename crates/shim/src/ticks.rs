@@ -1,7 +1,7 @@
 //! The time of a launch, by the processor's counter.
 //!
 //! The kernel's clock is made from the same counter, but its code and data lie on pages of their own, which a program that
-//! does much between two launches has in none of its caches: to ask for the time cost a launch more than all the rest.
+//! does much between two launches has in none of its caches.
 //!
 //! Invariants:
 //! 1. The counter is used only where the kernel makes its clock from it, and only for 20 ms after the kernel was asked;
@@ -9,7 +9,7 @@
 //! 2. The rate is found once and never changes, so that the one word that does, the offset, is never torn from it.
 //! 3. A counter that was not steady (a machine that slept or moved) is not used again.
 //!
-//! Where a microsecond more or less matters, or two times are subtracted from each other, ask the kernel.
+//! Where a microsecond more or less matters, or one time must not be before another, ask the kernel.
 
 use crate::rarely;
 use shm::now_ns;

@@ -49,7 +49,7 @@ pub const SLICED_NS: u64 = 10_000_000_000;
 /// A wait for the GPU that began longer ago says nothing any more: its process may be stopped or dead.
 pub const SYNC_MAX_NS: u64 = 200_000_000;
 
-/// One process on one GPU, by itself. One cache line for each purpose: a launch writes the clock's, which others read at
+/// One process on one GPU, by itself. One cache line for each purpose: a kernel's launch writes the clock's, which others read at
 /// theirs, and no other. A program that does much between its launches finds none of them in its caches.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]

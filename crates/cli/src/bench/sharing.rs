@@ -82,8 +82,8 @@ pub(super) struct Arguments {
     /// with a run before or after it, where a host is faster in one second than in the next
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     alternate: Option<f64>,
-    /// Start latency programs anew in every round: two processes of one program differ by some percent, which rounds with
-    /// the same two do not show
+    /// Start latency programs anew in every round: two processes of one program may differ by some percent, which rounds
+    /// with the same two do not show
     #[arg(long)]
     anew: bool,
     /// Requests at random, in percent of what latency programs do alone one after the other
