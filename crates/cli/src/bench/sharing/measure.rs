@@ -66,6 +66,9 @@ struct Task<'a> {
     alternate: Option<Duration>,
 }
 
+/// How long a run takes in which nothing was done before, in turn.
+const LONGER: [f64; 3] = [1.0, 3.0, 9.0];
+
 /// What they did.
 #[derive(Debug)]
 struct Done {
@@ -77,6 +80,11 @@ struct Done {
 }
 
 impl Done {
+    /// Whether not one request was done by those who answer them; best-effort programs may be kept from it by others.
+    fn is_nothing(&self) -> bool {
+        self.latency.as_ref().or(self.best_effort.as_ref()).is_some_and(|side| side.done == 0)
+    }
+
     /// What was seen of latency programs while best-effort programs were suspended, as of a run of its own.
     fn take_apart(&mut self) -> Option<Done> {
         let apart = self.apart.take()?;
@@ -339,18 +347,22 @@ impl Stage<'_> {
         let Some(Slot::Running(program)) = self.slots.get(&key) else { return Err("it does not run".into()) };
         let process = program.id();
         let Options { closed_seconds, lead_seconds, .. } = self.plan.options;
-        let before = self.daemons.used_by(key.world, process)?;
-        let done = self.closed(std::slice::from_ref(&key), 0)?;
-        let after = self.daemons.used_by(key.world, process)?;
-        let rate_rps = done.latency.or(done.best_effort).map_or(0.0, |side| side.rate_rps);
-        if rate_rps <= 0.0 {
-            let side = if key.best_effort { "best-effort" } else { "latency" };
-            return Err(format!("the {side} program did not one request; give it more time with --seconds"));
+        for seconds in LONGER.map(|times| closed_seconds * times) {
+            let before = self.daemons.used_by(key.world, process)?;
+            let keys = std::slice::from_ref(&key);
+            let done = self.attempt(&Task { keys, round: 0, seconds, rate: 0.0, watched: false, alternate: None })?;
+            let after = self.daemons.used_by(key.world, process)?;
+            let rate_rps = done.latency.or(done.best_effort).map_or(0.0, |side| side.rate_rps);
+            if rate_rps > 0.0 {
+                // It was busy from when it was told on.
+                let steps = rate_rps * (seconds + lead_seconds);
+                let grew = |now: u64, then: u64| now.saturating_sub(then) as f64 / steps;
+                let [launches, gpu_ms] = [grew(after.0, before.0), grew(after.1, before.1) / 1e6];
+                return Ok(Solo { launches, gpu_ms, takes_ms: 1e3 / rate_rps });
+            }
         }
-        // It was busy from when it was told on.
-        let steps = rate_rps * (closed_seconds + lead_seconds);
-        let grew = |now: u64, then: u64| now.saturating_sub(then) as f64 / steps;
-        Ok(Solo { launches: grew(after.0, before.0), gpu_ms: grew(after.1, before.1) / 1e6, takes_ms: 1e3 / rate_rps })
+        let side = if key.best_effort { "best-effort" } else { "latency" };
+        Err(format!("the {side} program did not one request; give it more time with --seconds"))
     }
 
     /// A pair in a setting: every load. `poisson_rps`: the rate at random, found by the first of a round.
@@ -433,8 +445,23 @@ impl Stage<'_> {
         self.run(&Task { keys, round, seconds, rate: 0.0, watched: false, alternate: None })
     }
 
-    /// One run of these programs, beginning at the same time. Latency programs have a rate, best-effort programs never.
+    /// One run of these programs, longer than asked where nothing is done otherwise.
     fn run(&mut self, task: &Task<'_>) -> Result<Done, String> {
+        let [first, longer @ ..] = LONGER.map(|times| Task { seconds: task.seconds * times, ..*task });
+        let mut done = self.attempt(&first)?;
+        for task in longer {
+            if !done.is_nothing() {
+                break;
+            }
+            self.tell(&format!("a run in which not one request was done is made again, for {} s", task.seconds));
+            self.bar.inc_length(1);
+            done = self.attempt(&task)?;
+        }
+        Ok(done)
+    }
+
+    /// The programs begin at the same time. Latency programs have a rate, best-effort programs never.
+    fn attempt(&mut self, task: &Task<'_>) -> Result<Done, String> {
         let Task { keys, round, seconds, rate, watched, alternate } = *task;
         for key in keys {
             if let Some(Slot::Lost { reason, .. }) = self.slots.get(key) {
@@ -600,6 +627,14 @@ mod tests {
         let nothing = side(vec![answer(0, 0.0)]).unwrap();
         assert_eq!((nothing.rate_rps, nothing.latencies), (0.0, None));
         assert!(side(vec![]).is_none());
+    }
+
+    #[test]
+    fn nothing_is_what_those_did_who_answer_requests() {
+        let side = |done| Some(Side { done, rate_rps: 0.0, latencies: None });
+        let done = |latency, best_effort| Done { latency, apart: None, best_effort, given: None };
+        assert!(done(side(0), side(7)).is_nothing() && done(None, side(0)).is_nothing());
+        assert!(!done(side(1), side(0)).is_nothing() && !done(None, side(1)).is_nothing());
     }
 
     #[test]
