@@ -58,7 +58,7 @@ fn others_go_on_while_processes_are_killed_at_random() {
         victims[victim].0.kill().unwrap();
         let look = Instant::now();
         machine.look(|book| book.used_bytes());
-        assert!(look.elapsed() < Duration::from_secs(1), "the books cannot be had after a kill; {again}");
+        assert!(look.elapsed() < Duration::from_secs(10), "the books cannot be had after a kill; {again}");
         // Killed and replaced; dropping the old one waits for it.
         victims[victim] = start(&machine, round + victim as u64);
     }

@@ -16,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::weft;
 use tempfile::TempDir;
-use weft_tests::free_port;
+use weft_tests::{free_port, when_calm};
 
 const QUICK: [&str; 2] = ["--probe", "400ms"];
 
@@ -80,55 +80,57 @@ fn percent(value: &Value) -> f64 {
 
 #[test]
 fn a_model_in_a_file_is_measured_once_and_its_profile_used_again() {
-    let folder = plain();
-    let weft = || weft_in(folder.path());
-    let first = profile(weft(), &["slow.py", "--slo", "80ms"]);
-    assert!(first.status.success(), "{}", text(&first.stderr));
-    assert!(
-        text(&first.stderr).contains("only batches are measured: no GPU is shared here"),
-        "{}",
-        text(&first.stderr)
-    );
-    let path = folder.path().join("slow.profile.json");
-    let written = read(&path);
-    let choice = &written["choice"];
-    // Eight take 100 ms at least, and two take 40.
-    let batch = choice["batch"].as_u64().unwrap();
-    assert!([2, 4].contains(&batch), "{written:#}");
-    assert_eq!((&choice["request"], &choice["limit"]), (&"100%".into(), &"100%".into()));
-    for point in written["points"].as_array().unwrap() {
-        let least = 20.0 + 10.0 * point["batch"].as_f64().unwrap();
-        assert!(millis(&point["latency"]) >= least, "{point}");
-    }
-    assert!(written["gpu"].as_str().unwrap().starts_with("no GPU, "), "{written:#}");
+    when_calm(|| {
+        let folder = plain();
+        let weft = || weft_in(folder.path());
+        let first = profile(weft(), &["slow.py", "--slo", "80ms"]);
+        assert!(first.status.success(), "{}", text(&first.stderr));
+        assert!(
+            text(&first.stderr).contains("only batches are measured: no GPU is shared here"),
+            "{}",
+            text(&first.stderr)
+        );
+        let path = folder.path().join("slow.profile.json");
+        let written = read(&path);
+        let choice = &written["choice"];
+        // Eight take 100 ms at least, and two take 40.
+        let batch = choice["batch"].as_u64().unwrap();
+        assert!([2, 4].contains(&batch), "{written:#}");
+        assert_eq!((&choice["request"], &choice["limit"]), (&"100%".into(), &"100%".into()));
+        for point in written["points"].as_array().unwrap() {
+            let least = 20.0 + 10.0 * point["batch"].as_f64().unwrap();
+            assert!(millis(&point["latency"]) >= least, "{point}");
+        }
+        assert!(written["gpu"].as_str().unwrap().starts_with("no GPU, "), "{written:#}");
 
-    // Shown as it was told; and not measured again.
-    let shown = weft().args(["profile", "show", "slow.profile.json"]).output().unwrap();
-    assert_eq!(text(&shown.stdout), text(&first.stdout));
-    assert!(text(&shown.stdout).contains(&format!("* batch {batch}: ")), "{}", text(&shown.stdout));
-    let second = profile(weft(), &["slow.py", "--slo", "80ms", "--json"]);
-    assert!(text(&second.stderr).contains("measured already on 20"), "{}", text(&second.stderr));
-    assert!(text(&second.stderr).contains("--again to measure anew"), "{}", text(&second.stderr));
-    assert_eq!(serde_json::from_slice::<Value>(&second.stdout).unwrap(), written);
-    assert_eq!(read(&path), written);
+        // Shown as it was told; and not measured again.
+        let shown = weft().args(["profile", "show", "slow.profile.json"]).output().unwrap();
+        assert_eq!(text(&shown.stdout), text(&first.stdout));
+        assert!(text(&shown.stdout).contains(&format!("* batch {batch}: ")), "{}", text(&shown.stdout));
+        let second = profile(weft(), &["slow.py", "--slo", "80ms", "--json"]);
+        assert!(text(&second.stderr).contains("measured already on 20"), "{}", text(&second.stderr));
+        assert!(text(&second.stderr).contains("--again to measure anew"), "{}", text(&second.stderr));
+        assert_eq!(serde_json::from_slice::<Value>(&second.stdout).unwrap(), written);
+        assert_eq!(read(&path), written);
 
-    // Another objective asks for what is not known; one that cannot be met leaves what was found.
-    refused(
-        &profile(weft(), &["slow.py", "--slo", "10ms"]),
-        2,
-        "find a point of `slow` within 10ms: the fastest, batch 1",
-    );
-    assert_eq!(read(&path), written);
-    let wide = profile(weft(), &["slow.py", "--slo", "10s"]);
-    assert!(wide.status.success(), "{}", text(&wide.stderr));
-    assert_eq!(read(&path)["choice"]["batch"], 8);
+        // Another objective asks for what is not known; one that cannot be met leaves what was found.
+        refused(
+            &profile(weft(), &["slow.py", "--slo", "10ms"]),
+            2,
+            "find a point of `slow` within 10ms: the fastest, batch 1",
+        );
+        assert_eq!(read(&path), written);
+        let wide = profile(weft(), &["slow.py", "--slo", "10s"]);
+        assert!(wide.status.success(), "{}", text(&wide.stderr));
+        assert_eq!(read(&path)["choice"]["batch"], 8);
 
-    // Another model is another profile.
-    fs::write(folder.path().join("slow.py"), SLOW.replace("* 2", "* 3")).unwrap();
-    refused(&profile(weft(), &["slow.py", "--slo", "80ms"]), 2, "it was measured with another model, sha256:");
-    let again = profile(weft(), &["slow.py", "--slo", "80ms", "--again"]);
-    assert!(again.status.success(), "{}", text(&again.stderr));
-    assert_ne!(read(&path)["model"], written["model"]);
+        // Another model is another profile.
+        fs::write(folder.path().join("slow.py"), SLOW.replace("* 2", "* 3")).unwrap();
+        refused(&profile(weft(), &["slow.py", "--slo", "80ms"]), 2, "it was measured with another model, sha256:");
+        let again = profile(weft(), &["slow.py", "--slo", "80ms", "--again"]);
+        assert!(again.status.success(), "{}", text(&again.stderr));
+        assert_ne!(read(&path)["model"], written["model"]);
+    });
 }
 
 #[test]
@@ -223,62 +225,67 @@ fn a_model_that_is_still_being_loaded_is_waited_for() {
 
 #[test]
 fn shares_are_measured_on_a_gpu() {
-    let machine = Machine::bare();
-    let folder = machine.folder.path();
-    prepare(folder, "busy", BUSY, "");
-    let output = profile(machine.weft(&[]), &["busy.py", "--slo", "150ms"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let written = read(&folder.join("busy.profile.json"));
-    assert_eq!((&written["gpu"], &written["driver"]), (&"Weft stand-in GPU".into(), &"580.00-fakecuda".into()));
-    let choice = &written["choice"];
-    assert!(percent(&choice["request"]) <= percent(&choice["limit"]), "{written:#}");
-    for point in written["points"].as_array().unwrap() {
-        // No share gives more than it is, and something for the kernel that is under way.
-        let alone = 4.0 + 2.0 * point["batch"].as_f64().unwrap();
-        let least = alone / percent(&point["share"]) * 100.0;
-        assert!(millis(&point["latency"]) >= least * 0.6, "{point}: {least} ms at least");
-    }
-    let shown = machine.ask(&["profile", "show", "busy.profile.json"]);
-    assert_eq!(text(&shown.stdout), text(&output.stdout));
-    assert!(text(&shown.stdout).contains("requests a second for each percent of the GPU"));
-    assert!(text(&shown.stdout).contains("; request "), "{}", text(&shown.stdout));
-    let again = profile(machine.weft(&[]), &["busy.py", "--slo", "150ms"]);
-    assert!(text(&again.stderr).contains("measured already on"), "{}", text(&again.stderr));
-    let never = profile(machine.weft(&[]), &["busy.py", "--slo", "3ms", "-o", "never.json"]);
-    refused(&never, 2, "find a point of `busy` within 3ms: the fastest, batch 1 at ");
-    assert_eq!(read(&folder.join("never.json")).get("choice"), None);
-    let shown = machine.ask(&["profile", "show", "never.json"]);
-    assert!(text(&shown.stdout).contains("nothing is chosen"), "{}", text(&shown.stdout));
+    when_calm(|| {
+        let machine = Machine::bare();
+        let folder = machine.folder.path();
+        prepare(folder, "busy", BUSY, "");
+        let output = profile(machine.weft(&[]), &["busy.py", "--slo", "150ms"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let written = read(&folder.join("busy.profile.json"));
+        assert_eq!((&written["gpu"], &written["driver"]), (&"Weft stand-in GPU".into(), &"580.00-fakecuda".into()));
+        let choice = &written["choice"];
+        assert!(percent(&choice["request"]) <= percent(&choice["limit"]), "{written:#}");
+        for point in written["points"].as_array().unwrap() {
+            // No share gives more than it is, and something for the kernel that is under way.
+            let alone = 4.0 + 2.0 * point["batch"].as_f64().unwrap();
+            let least = alone / percent(&point["share"]) * 100.0;
+            assert!(millis(&point["latency"]) >= least * 0.6, "{point}: {least} ms at least");
+        }
+        let shown = machine.ask(&["profile", "show", "busy.profile.json"]);
+        assert_eq!(text(&shown.stdout), text(&output.stdout));
+        assert!(text(&shown.stdout).contains("requests a second for each percent of the GPU"));
+        assert!(text(&shown.stdout).contains("; request "), "{}", text(&shown.stdout));
+        let again = profile(machine.weft(&[]), &["busy.py", "--slo", "150ms"]);
+        assert!(text(&again.stderr).contains("measured already on"), "{}", text(&again.stderr));
+        let never = profile(machine.weft(&[]), &["busy.py", "--slo", "3ms", "-o", "never.json"]);
+        refused(&never, 2, "find a point of `busy` within 3ms: the fastest, batch 1 at ");
+        assert_eq!(read(&folder.join("never.json")).get("choice"), None);
+        let shown = machine.ask(&["profile", "show", "never.json"]);
+        assert!(text(&shown.stdout).contains("nothing is chosen"), "{}", text(&shown.stdout));
+    });
 }
 
 #[test]
 fn a_served_model_has_its_share_back_whatever_ends_the_measurements() {
-    let machine = Machine::bare();
-    let folder = machine.folder.path();
-    prepare(folder, "busy", BUSY, "slo = \"150ms\"\nshare = { request = \"30%\", limit = \"80%\" }");
-    let server = Server::start(machine.weft(&[]), folder);
-    let limit =
-        || machine.tenant("busy").map(|tenant| [tenant["share"]["request"].clone(), tenant["share"]["limit"].clone()]);
-    let before = machine.wait("the worker", |_| limit());
-    assert_eq!(before, [Value::from("30%"), Value::from("80%")]);
+    when_calm(|| {
+        let machine = Machine::bare();
+        let folder = machine.folder.path();
+        prepare(folder, "busy", BUSY, "slo = \"150ms\"\nshare = { request = \"30%\", limit = \"80%\" }");
+        let server = Server::start(machine.weft(&[]), folder);
+        let limit = || {
+            machine.tenant("busy").map(|tenant| [tenant["share"]["request"].clone(), tenant["share"]["limit"].clone()])
+        };
+        let before = machine.wait("the worker", |_| limit());
+        assert_eq!(before, [Value::from("30%"), Value::from("80%")]);
 
-    let running = machine.weft(&server.words(&["profile", "busy", "--probe", "60s", "-o", "stopped.json"]));
-    let mut running = { running }.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-    machine.wait("another share", |_| limit().filter(|now| *now != before));
-    assert!(Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap().success());
-    assert_eq!(running.wait().unwrap().code(), Some(130));
-    let mut said = String::new();
-    running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("stopped; shares are as they were, and nothing was written"), "{said}");
-    assert_eq!(limit(), Some(before.clone()));
-    assert!(!folder.join("stopped.json").exists());
+        let running = machine.weft(&server.words(&["profile", "busy", "--probe", "60s", "-o", "stopped.json"]));
+        let mut running = { running }.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        machine.wait("another share", |_| limit().filter(|now| *now != before));
+        assert!(Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap().success());
+        assert_eq!(running.wait().unwrap().code(), Some(130));
+        let mut said = String::new();
+        running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains("stopped; shares are as they were, and nothing was written"), "{said}");
+        assert_eq!(limit(), Some(before.clone()));
+        assert!(!folder.join("stopped.json").exists());
 
-    let elsewhere = profile(machine.weft(&[]), &server.words(&["busy", "--gpu", "7"]));
-    refused(&elsewhere, 2, "measure on GPU 7: its workers are on GPU 0, Weft stand-in GPU");
-    let whole = profile(machine.weft(&[]), &server.words(&["busy"]));
-    assert!(whole.status.success(), "{}", text(&whole.stderr));
-    assert_eq!(read(&folder.join("busy.profile.json"))["choice"]["objective"], "150ms", "the deployment's");
-    assert_eq!(limit(), Some(before));
+        let elsewhere = profile(machine.weft(&[]), &server.words(&["busy", "--gpu", "7"]));
+        refused(&elsewhere, 2, "measure on GPU 7: its workers are on GPU 0, Weft stand-in GPU");
+        let whole = profile(machine.weft(&[]), &server.words(&["busy"]));
+        assert!(whole.status.success(), "{}", text(&whole.stderr));
+        assert_eq!(read(&folder.join("busy.profile.json"))["choice"]["objective"], "150ms", "the deployment's");
+        assert_eq!(limit(), Some(before));
+    });
 }
 
 /// Half a millisecond of work in two: half of the GPU is all that it can use.
@@ -286,59 +293,63 @@ const TRAIN: [&str; 6] = ["--us", "500", "--every", "1", "--pause", "1500"];
 
 #[test]
 fn training_gets_the_shares_that_it_is_worth() {
-    let machine = Machine::new();
-    let folder = machine.folder.path();
-    let train = program("closedloop");
-    let train = train.to_str().unwrap();
-    let words = |more: &[&'static str], seconds: &'static str| -> Vec<String> {
-        let words = [&["--training"], more, &["--", train, "--seconds", seconds], &TRAIN[..]].concat();
-        words.into_iter().map(str::to_owned).collect()
-    };
-    let run = |words: &[String]| {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        machine.weft(&[&["profile", "--probe", "600ms"], &words[..]].concat()).output().unwrap()
-    };
-    // A machine that is busy otherwise may contradict itself, and that is refused; it does not for ever.
-    let contradicts = |output: &Output| text(&output.stderr).contains("believe what was measured");
-    let mut outputs = (0..4).map(|_| run(&words(&[], "600")));
-    let output = outputs.find(|output| !contradicts(output)).expect("the machine contradicts itself every time");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let written = read(&folder.join("closedloop.profile.json"));
-    let (request, limit) = (percent(&written["choice"]["request"]), percent(&written["choice"]["limit"]));
-    assert!(request <= limit && written["work"] == "launches", "{written:#}");
-    for point in written["points"].as_array().unwrap() {
-        // A launch is half a millisecond of the GPU.
-        let most = percent(&point["share"]) * 20.0;
-        assert!(point["throughput"].as_f64().unwrap() <= most * 1.6 + 20.0, "{point}: {most} at most");
-    }
-    let shown = machine.ask(&["profile", "show", "closedloop.profile.json"]);
-    assert_eq!(text(&shown.stdout), text(&output.stdout));
-    assert!(text(&shown.stdout).contains("keeps 80% of what the whole GPU gives"), "{}", text(&shown.stdout));
-    let again = run(&words(&[], "600"));
-    assert!(text(&again.stderr).contains("measured already on"), "{}", text(&again.stderr));
-    assert_eq!(read(&folder.join("closedloop.profile.json")), written);
+    when_calm(|| {
+        let machine = Machine::new();
+        let folder = machine.folder.path();
+        let train = program("closedloop");
+        let train = train.to_str().unwrap();
+        let words = |more: &[&'static str], seconds: &'static str| -> Vec<String> {
+            let words = [&["--training"], more, &["--", train, "--seconds", seconds], &TRAIN[..]].concat();
+            words.into_iter().map(str::to_owned).collect()
+        };
+        let run = |words: &[String]| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            machine.weft(&[&["profile", "--probe", "600ms"], &words[..]].concat()).output().unwrap()
+        };
+        // A machine that is busy otherwise may contradict itself, and that is refused; it does not for ever.
+        let contradicts = |output: &Output| text(&output.stderr).contains("believe what was measured");
+        let mut outputs = (0..4).map(|_| run(&words(&[], "600")));
+        let output = outputs.find(|output| !contradicts(output)).expect("the machine contradicts itself every time");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let written = read(&folder.join("closedloop.profile.json"));
+        let (request, limit) = (percent(&written["choice"]["request"]), percent(&written["choice"]["limit"]));
+        assert!(request <= limit && written["work"] == "launches", "{written:#}");
+        for point in written["points"].as_array().unwrap() {
+            // A launch is half a millisecond of the GPU.
+            let most = percent(&point["share"]) * 20.0;
+            assert!(point["throughput"].as_f64().unwrap() <= most * 1.6 + 20.0, "{point}: {most} at most");
+        }
+        let shown = machine.ask(&["profile", "show", "closedloop.profile.json"]);
+        assert_eq!(text(&shown.stdout), text(&output.stdout));
+        assert!(text(&shown.stdout).contains("keeps 80% of what the whole GPU gives"), "{}", text(&shown.stdout));
+        let again = run(&words(&[], "600"));
+        assert!(text(&again.stderr).contains("measured already on"), "{}", text(&again.stderr));
+        assert_eq!(read(&folder.join("closedloop.profile.json")), written);
 
-    refused(&run(&words(&["-o", "short.json"], "3")), 2, "closedloop ended (exit status: 0); it said last: ");
-    assert!(!folder.join("short.json").exists());
-    machine.wait("nobody to be left", |machine| {
-        let status = machine.try_status()?;
-        status["gpus"][0]["tenants"].as_array()?.is_empty().then_some(())
+        refused(&run(&words(&["-o", "short.json"], "3")), 2, "closedloop ended (exit status: 0); it said last: ");
+        assert!(!folder.join("short.json").exists());
+        machine.wait("nobody to be left", |machine| {
+            let status = machine.try_status()?;
+            status["gpus"][0]["tenants"].as_array()?.is_empty().then_some(())
+        });
     });
 }
 
 #[test]
 fn training_that_tells_its_steps_is_believed() {
-    let machine = Machine::new();
-    // Speaks as the programs of `bench/workloads` do, and always does the same: what it says counts, not what it launches.
-    let script = format!(
-        "{} --seconds 600 --us 100 >/dev/null 2>&1 & echo ready; \
-         while read line; do echo '{{\"done\": 0, \"seconds\": 1, \"latencies_us\": [], \"per_second\": 50}}'; done",
-        program("closedloop").display()
-    );
-    let output =
-        machine.ask(&["profile", "--probe", "300ms", "-o", "steps.json", "--training", "--", "sh", "-c", &script]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let written = read(&machine.folder.path().join("steps.json"));
-    assert_eq!((&written["work"], &written["choice"]["request"]), (&"steps".into(), &"5%".into()));
-    assert!(text(&output.stdout).contains("steps/s"), "{}", text(&output.stdout));
+    when_calm(|| {
+        let machine = Machine::new();
+        // Speaks as the programs of `bench/workloads` do, and always does the same: what it says counts, not what it launches.
+        let script = format!(
+            "{} --seconds 600 --us 100 >/dev/null 2>&1 & echo ready; \
+             while read line; do echo '{{\"done\": 0, \"seconds\": 1, \"latencies_us\": [], \"per_second\": 50}}'; done",
+            program("closedloop").display()
+        );
+        let output =
+            machine.ask(&["profile", "--probe", "300ms", "-o", "steps.json", "--training", "--", "sh", "-c", &script]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let written = read(&machine.folder.path().join("steps.json"));
+        assert_eq!((&written["work"], &written["choice"]["request"]), (&"steps".into(), &"5%".into()));
+        assert!(text(&output.stdout).contains("steps/s"), "{}", text(&output.stdout));
+    });
 }

@@ -438,8 +438,12 @@ fn who_is_suspended_launches_nothing_and_goes_on_where_it_was() {
         };
         machine.wait("a program", |machine| launches(machine).filter(|launches| *launches > 10));
         assert!(machine.ask(&["suspend", class]).status.success());
-        std::thread::sleep(Duration::from_millis(100));
-        let before = launches(&machine).unwrap();
+        // What it had launched before it heard of it is seen a moment later.
+        let before = machine.wait("launches to end", |machine| {
+            let before = launches(machine);
+            std::thread::sleep(Duration::from_millis(200));
+            before.filter(|_| launches(machine) == before)
+        });
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(launches(&machine), Some(before), "{class}");
         assert_eq!(machine.tenant(class).unwrap()["note"], "suspended");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use support::{Daemon, Machine, run};
+use weft_tests::when_calm;
 
 fn launches(machine: &Machine, count: &str, microseconds: &str) -> std::process::Command {
     let program = machine.path("launches");
@@ -57,7 +58,7 @@ fn the_gate_holds_best_effort_launches_until_it_opens_or_the_daemon_dies() {
             daemon.control(0, |control| control.set_gate(false));
         }
         assert!(child.wait().unwrap().success());
-        assert!(began.elapsed() < Duration::from_secs(2));
+        assert!(began.elapsed() < Duration::from_secs(10));
     }
 }
 
@@ -195,12 +196,15 @@ fn nonsense_and_half_messages_are_outlived() {
 
 #[test]
 fn a_daemon_that_says_nothing_costs_two_seconds_once() {
-    let machine = Machine::new();
-    answers(&machine.socket(), vec![], false);
-    let began = Instant::now();
-    let ran = run(&mut launches(&machine, "100", "10"));
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(began.elapsed() < Duration::from_secs(4));
+    when_calm(|| {
+        let machine = Machine::new();
+        answers(&machine.socket(), vec![], false);
+        let mut program = launches(&machine, "100", "10");
+        let began = Instant::now();
+        let ran = run(&mut program);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(began.elapsed() < Duration::from_secs(4));
+    });
 }
 
 #[test]
@@ -322,51 +326,55 @@ fn a_driver_that_takes_nothing_off_is_asked_once() {
 /// Kernels of 1 ms take twice as long on 64 of 132 SMs, and are done in the order in which they were launched.
 #[test]
 fn long_kernels_are_confined_from_one_launch_to_the_next() {
-    let machine = Machine::new();
-    let program = machine.compile("closedloop");
-    let daemon = Daemon::start(&machine.socket(), |control| control.class.store(2, Ordering::Relaxed));
-    let mut child = machine.shared(&program).args(["--seconds", "60", "--us", "1000"]).spawn().unwrap();
-    let rate = |permille| {
-        daemon.control(0, |control| control.space_permille.store(permille, Ordering::Relaxed));
+    when_calm(|| {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let daemon = Daemon::start(&machine.socket(), |control| control.class.store(2, Ordering::Relaxed));
+        let mut child = machine.shared(&program).args(["--seconds", "60", "--us", "1000"]).spawn().unwrap();
+        let rate = |permille| {
+            daemon.control(0, |control| control.space_permille.store(permille, Ordering::Relaxed));
+            std::thread::sleep(Duration::from_millis(300));
+            let (before, began) = (daemon.pages()[0], Instant::now());
+            std::thread::sleep(Duration::from_millis(700));
+            let after = daemon.pages()[0];
+            let seconds = began.elapsed().as_secs_f64();
+            let rate = |now: u64, then: u64| (now - then) as f64 / seconds;
+            (rate(after.launches, before.launches), rate(after.confined, before.confined), after.space_capability)
+        };
         std::thread::sleep(Duration::from_millis(300));
-        let (before, began) = (daemon.pages()[0], Instant::now());
-        std::thread::sleep(Duration::from_millis(700));
-        let after = daemon.pages()[0];
-        let seconds = began.elapsed().as_secs_f64();
-        let rate = |now: u64, then: u64| (now - then) as f64 / seconds;
-        (rate(after.launches, before.launches), rate(after.confined, before.confined), after.space_capability)
-    };
-    std::thread::sleep(Duration::from_millis(300));
-    // A machine that does something else slows any of them; in one of a few rounds it does not.
-    let mut rounds = Vec::new();
-    let shown = (0..5).any(|_| {
-        let (all, none, _) = rate(0);
-        let (half, confined, capability) = rate(500);
-        let (again, freed, _) = rate(1000);
-        assert_eq!((none, freed, capability), (0.0, 0.0, 1));
-        assert!((half - confined).abs() <= 0.05 * half, "{confined} of {half} kernels a second were confined");
-        rounds.push([all, half, again]);
-        half < 0.7 * all && again > 1.4 * half
+        // A machine that does something else slows any of them; in one of a few rounds it does not.
+        let mut rounds = Vec::new();
+        let shown = (0..5).any(|_| {
+            let (all, none, _) = rate(0);
+            let (half, confined, capability) = rate(500);
+            let (again, freed, _) = rate(1000);
+            assert_eq!((none, freed, capability), (0.0, 0.0, 1));
+            assert!((half - confined).abs() <= 0.05 * half, "{confined} of {half} kernels a second were confined");
+            rounds.push([all, half, again]);
+            half < 0.7 * all && again > 1.4 * half
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(shown, "{rounds:?} kernels a second");
     });
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(shown, "{rounds:?} kernels a second");
 }
 
 /// What the driver refuses is launched as the program asked, and given up after a few times.
 #[test]
 fn a_driver_that_confines_nothing_runs_everything() {
-    let machine = Machine::new();
-    let program = machine.compile("closedloop");
-    let daemon = Daemon::start(&machine.socket(), |control| {
-        control.class.store(2, Ordering::Relaxed);
-        control.space_permille.store(500, Ordering::Relaxed);
+    when_calm(|| {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let daemon = Daemon::start(&machine.socket(), |control| {
+            control.class.store(2, Ordering::Relaxed);
+            control.space_permille.store(500, Ordering::Relaxed);
+        });
+        let mut command = machine.shared(&program);
+        let ran = run(command.args(["--seconds", "0.5", "--us", "1000"]).env("FAKECUDA_REFUSES", "parts"));
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let page = daemon.pages()[0];
+        assert!(page.confined == 0 && page.space_capability > 1 && page.launches > 100, "{page:?}");
     });
-    let mut command = machine.shared(&program);
-    let ran = run(command.args(["--seconds", "0.5", "--us", "1000"]).env("FAKECUDA_REFUSES", "parts"));
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let page = daemon.pages()[0];
-    assert!(page.confined == 0 && page.space_capability > 1 && page.launches > 100, "{page:?}");
 }
 
 #[test]

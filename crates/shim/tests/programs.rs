@@ -5,6 +5,7 @@ use shm::{NO_LIMIT, Tenant};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use support::{Daemon, Machine, library, run};
+use weft_tests::when_calm;
 
 /// Runs a program without and with the library and a daemon; it prints the same, and the pages say the truth.
 fn check(name: &str, arguments: &[&str]) -> Vec<Tenant> {
@@ -175,64 +176,70 @@ fn processes_of_one_tenant_share_its_limit() {
 
 #[test]
 fn a_latency_tenant_and_a_standard_one_are_charged_what_they_use() {
-    for class in [0, 1, 2] {
-        let machine = Machine::new();
-        let program = machine.compile("launches");
-        let daemon = Daemon::start(&machine.socket(), move |control| {
-            control.class.store(class, Ordering::Relaxed);
-            control.allowed_ns.store(NO_LIMIT, Ordering::Relaxed);
-        });
-        let ran = run(machine.shared(&program).args(["--count", "3000", "--us", "100"]));
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-        let page = daemon.pages()[0];
-        assert_eq!(page.launches, 3000);
-        let percent = page.charged_ns / 3_000_000;
-        // A single run that is synced once teaches a latency tenant's clock nothing in time.
-        let expected = if class == 0 { 1..=150 } else { 85..=115 };
-        assert!(expected.contains(&percent), "class {class}: charged {percent}% of what was used");
-    }
+    when_calm(|| {
+        for class in [0, 1, 2] {
+            let machine = Machine::new();
+            let program = machine.compile("launches");
+            let daemon = Daemon::start(&machine.socket(), move |control| {
+                control.class.store(class, Ordering::Relaxed);
+                control.allowed_ns.store(NO_LIMIT, Ordering::Relaxed);
+            });
+            let ran = run(machine.shared(&program).args(["--count", "3000", "--us", "100"]));
+            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            let page = daemon.pages()[0];
+            assert_eq!(page.launches, 3000);
+            let percent = page.charged_ns / 3_000_000;
+            // A single run that is synced once teaches a latency tenant's clock nothing in time.
+            let expected = if class == 0 { 1..=150 } else { 85..=115 };
+            assert!(expected.contains(&percent), "class {class}: charged {percent}% of what was used");
+        }
+    });
 }
 
 /// What a framework does looks different from a loop of launches and syncs: it waits in copies, and uses other streams
 /// before it serves.
 #[test]
 fn requests_as_frameworks_make_them_are_seen_as_they_are() {
-    for (class, joined) in [(0, "1"), (0, "0"), (2, "1")] {
-        // Nobody measures a latency tenant's kernels, so one that is kept from its core for most of a run is charged
-        // for that: of a few runs, one is left alone enough. Others are measured, and right the first time.
-        let tries = if class == 0 { 4 } else { 1 };
-        let mut charged = Vec::new();
-        let fits = (0..tries).any(|_| {
-            let page = &check_as(class, "inference", &["--count", "600", "--joined", joined])[0];
-            assert_eq!(page.graph_launches, 600);
-            // Without a word that the warm-up is over, it is taken to be after a while.
-            let bursts = if joined == "1" { 590..=620 } else { 400..=620 };
-            assert!(bursts.contains(&page.bursts), "class {class}: {} bursts of 600 requests", page.bursts);
-            charged.push(page.charged_ns / (600 * 800_000 / 100));
-            (75..=150).contains(charged.last().expect("it was charged"))
-        });
-        assert!(fits, "class {class}: charged {charged:?}% of what was used");
-    }
+    when_calm(|| {
+        for (class, joined) in [(0, "1"), (0, "0"), (2, "1")] {
+            // Nobody measures a latency tenant's kernels, so one that is kept from its core for most of a run is charged
+            // for that: of a few runs, one is left alone enough. Others are measured, and right the first time.
+            let tries = if class == 0 { 4 } else { 1 };
+            let mut charged = Vec::new();
+            let fits = (0..tries).any(|_| {
+                let page = &check_as(class, "inference", &["--count", "600", "--joined", joined])[0];
+                assert_eq!(page.graph_launches, 600);
+                // Without a word that the warm-up is over, it is taken to be after a while.
+                let bursts = if joined == "1" { 590..=620 } else { 400..=620 };
+                assert!(bursts.contains(&page.bursts), "class {class}: {} bursts of 600 requests", page.bursts);
+                charged.push(page.charged_ns / (600 * 800_000 / 100));
+                (75..=150).contains(charged.last().expect("it was charged"))
+            });
+            assert!(fits, "class {class}: charged {charged:?}% of what was used");
+        }
+    });
 }
 
 #[test]
 fn beside_a_busy_neighbour_what_is_charged_is_what_was_given() {
-    for (class, microseconds) in [(1, "100"), (2, "100"), (1, "3000"), (2, "3000"), (0, "100")] {
-        // A program that is kept from its core while it measures measures that, too: how close it comes on a machine
-        // that is left alone is for `cargo xtask faults` to say.
-        // Kernels longer than a slice are never seen alone, and a latency tenant is never measured: what its host loses
-        // is charged to it, so it may need more than one try on a machine that is taken away now and then.
-        let slack = if class == 0 || microseconds == "3000" { 500 } else { 250 };
-        let tries = if class == 0 { 4 } else { 1 };
-        let mut seen = Vec::new();
-        let close = (0..tries).any(|_| {
-            let charged = charged_of_given(class, microseconds);
-            let close = charged.iter().all(|one| (1000 - slack..=1000 + slack).contains(one));
-            seen.push(charged);
-            close
-        });
-        assert!(close, "class {class}, {microseconds} us, of a thousand: {seen:?}");
-    }
+    when_calm(|| {
+        for (class, microseconds) in [(1, "100"), (2, "100"), (1, "3000"), (2, "3000"), (0, "100")] {
+            // A program that is kept from its core while it measures measures that, too: how close it comes on a machine
+            // that is left alone is for `cargo xtask faults` to say.
+            // Kernels longer than a slice are never seen alone, and a latency tenant is never measured: what its host loses
+            // is charged to it, so it may need more than one try on a machine that is taken away now and then.
+            let slack = if class == 0 || microseconds == "3000" { 500 } else { 250 };
+            let tries = if class == 0 { 4 } else { 1 };
+            let mut seen = Vec::new();
+            let close = (0..tries).any(|_| {
+                let charged = charged_of_given(class, microseconds);
+                let close = charged.iter().all(|one| (1000 - slack..=1000 + slack).contains(one));
+                seen.push(charged);
+                close
+            });
+            assert!(close, "class {class}, {microseconds} us, of a thousand: {seen:?}");
+        }
+    });
 }
 
 /// Two busy programs side by side: what each was charged, in thousandths of what it was given.
