@@ -280,12 +280,20 @@ async fn a_client_that_leaves_is_not_counted_as_waiting() {
     let served = start(Default::default()).await;
     let mut client = Client::connect(served.address).await;
     client.request("POST", "/v2/models/slow/infer", &[], SLOW_BODY.as_bytes()).await;
-    tokio::time::sleep(SLOW_TAKES / 4).await;
-    let pending = || served.gateway.statistics("slow", 1).pending.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(pending(), 1);
+    let now = || {
+        let pending = served.gateway.statistics("slow", 1).pending.load(std::sync::atomic::Ordering::Relaxed);
+        (pending, served.gateway.in_flight())
+    };
+    let becomes = async |expected| {
+        let begun = Instant::now();
+        while now() != expected && begun.elapsed() < Duration::from_secs(10) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(now(), expected);
+    };
+    becomes((1, 1)).await;
     drop(client);
-    tokio::time::sleep(SLOW_TAKES * 2).await;
-    assert_eq!((pending(), served.gateway.in_flight()), (0, 0));
+    becomes((0, 0)).await;
 }
 
 #[tokio::test]

@@ -18,48 +18,52 @@ fn launches(machine: &Machine, count: &str, microseconds: &str) -> std::process:
 
 #[test]
 fn a_quota_holds_launches_and_a_larger_one_lets_them_go() {
-    for class in [0, 2] {
-        let machine = Machine::new();
-        let daemon = Daemon::start(&machine.socket(), move |control| {
-            control.class.store(class, Ordering::Relaxed);
-            control.allowed_ns.store(1_000_000, Ordering::Relaxed);
-        });
-        let mut child = launches(&machine, "500", "100").spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(400));
-        assert!(child.try_wait().unwrap().is_none());
-        let page = daemon.pages()[0];
-        assert!(page.waiting_since_ns != 0 && page.waits > 0 && page.charged_ns >= 1_000_000, "{page:?}");
-        daemon.control(0, |control| {
-            control.allowed_ns.store(u64::MAX, Ordering::Relaxed);
-            control.set_gate(false);
-        });
-        assert!(child.wait().unwrap().success());
-        let page = daemon.pages()[0];
-        assert!(page.waiting_since_ns == 0 && page.waited_ns > 300_000_000 && page.launches == 500, "{page:?}");
-    }
+    when_calm(|| {
+        for class in [0, 2] {
+            let machine = Machine::new();
+            let daemon = Daemon::start(&machine.socket(), move |control| {
+                control.class.store(class, Ordering::Relaxed);
+                control.allowed_ns.store(1_000_000, Ordering::Relaxed);
+            });
+            let mut child = launches(&machine, "500", "100").spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(400));
+            assert!(child.try_wait().unwrap().is_none());
+            let page = daemon.pages()[0];
+            assert!(page.waiting_since_ns != 0 && page.waits > 0 && page.charged_ns >= 1_000_000, "{page:?}");
+            daemon.control(0, |control| {
+                control.allowed_ns.store(u64::MAX, Ordering::Relaxed);
+                control.set_gate(false);
+            });
+            assert!(child.wait().unwrap().success());
+            let page = daemon.pages()[0];
+            assert!(page.waiting_since_ns == 0 && page.waited_ns > 300_000_000 && page.launches == 500, "{page:?}");
+        }
+    });
 }
 
 #[test]
 fn the_gate_holds_best_effort_launches_until_it_opens_or_the_daemon_dies() {
-    for dies in [false, true] {
-        let machine = Machine::new();
-        let daemon = Daemon::start(&machine.socket(), |control| {
-            control.class.store(2, Ordering::Relaxed);
-            control.set_gate(true);
-        });
-        let mut child = launches(&machine, "100", "10").spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(daemon.pages()[0].launches, 0);
-        daemon.control(0, |control| assert!(control.gate.load(Ordering::Relaxed) & GATE_HELD != 0));
-        let began = Instant::now();
-        if dies {
-            daemon.kill();
-        } else {
-            daemon.control(0, |control| control.set_gate(false));
+    when_calm(|| {
+        for dies in [false, true] {
+            let machine = Machine::new();
+            let daemon = Daemon::start(&machine.socket(), |control| {
+                control.class.store(2, Ordering::Relaxed);
+                control.set_gate(true);
+            });
+            let mut child = launches(&machine, "100", "10").spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            assert_eq!(daemon.pages()[0].launches, 0);
+            daemon.control(0, |control| assert!(control.gate.load(Ordering::Relaxed) & GATE_HELD != 0));
+            let began = Instant::now();
+            if dies {
+                daemon.kill();
+            } else {
+                daemon.control(0, |control| control.set_gate(false));
+            }
+            assert!(child.wait().unwrap().success());
+            assert!(began.elapsed() < Duration::from_secs(10));
         }
-        assert!(child.wait().unwrap().success());
-        assert!(began.elapsed() < Duration::from_secs(10));
-    }
+    });
 }
 
 #[test]
@@ -84,35 +88,39 @@ fn a_more_important_burst_is_yielded_to_for_a_while() {
 
 #[test]
 fn a_daemon_that_comes_back_is_found_without_a_failure() {
-    let machine = Machine::new();
-    let program = machine.compile("closedloop");
-    let rule = |control: &shm::ControlPage| control.class.store(2, Ordering::Relaxed);
-    let mut daemon = Daemon::start(&machine.socket(), rule);
-    let mut child = machine.shared(&program).args(["--seconds", "4"]).spawn().unwrap();
-    let mut before = 0;
-    for _ in 0..4 {
-        std::thread::sleep(Duration::from_millis(500));
-        assert!(daemon.pages().first().is_some_and(|page| page.launches > before), "found again");
-        before = daemon.pages()[0].launches;
-        daemon.kill();
-        daemon = Daemon::start(&machine.socket(), rule);
-    }
-    assert!(child.wait().unwrap().success());
-    assert!(daemon.attaches()[0].1 > 0, "what was charged goes on");
-    let truth = machine.truth()[0].counters;
-    assert_eq!(daemon.pages()[0].launches, truth.launches);
+    when_calm(|| {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let rule = |control: &shm::ControlPage| control.class.store(2, Ordering::Relaxed);
+        let mut daemon = Daemon::start(&machine.socket(), rule);
+        let mut child = machine.shared(&program).args(["--seconds", "4"]).spawn().unwrap();
+        let mut before = 0;
+        for _ in 0..4 {
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(daemon.pages().first().is_some_and(|page| page.launches > before), "found again");
+            before = daemon.pages()[0].launches;
+            daemon.kill();
+            daemon = Daemon::start(&machine.socket(), rule);
+        }
+        assert!(child.wait().unwrap().success());
+        assert!(daemon.attaches()[0].1 > 0, "what was charged goes on");
+        let truth = machine.truth()[0].counters;
+        assert_eq!(daemon.pages()[0].launches, truth.launches);
+    });
 }
 
 #[test]
 fn a_process_that_is_told_another_generation_attaches_again() {
-    let machine = Machine::new();
-    let program = machine.compile("closedloop");
-    let daemon = Daemon::start(&machine.socket(), |_| {});
-    let mut child = machine.shared(&program).args(["--seconds", "1"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    daemon.control(0, |control| control.generation.store(1, Ordering::Relaxed));
-    assert!(child.wait().unwrap().success());
-    assert_eq!(daemon.attaches().len(), 2);
+    when_calm(|| {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let daemon = Daemon::start(&machine.socket(), |_| {});
+        let mut child = machine.shared(&program).args(["--seconds", "1"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        daemon.control(0, |control| control.generation.store(1, Ordering::Relaxed));
+        assert!(child.wait().unwrap().success());
+        assert_eq!(daemon.attaches().len(), 2);
+    });
 }
 
 #[test]
@@ -225,26 +233,28 @@ fn another_version_is_said_once_and_the_program_runs_on() {
 
 #[test]
 fn slices_are_set_and_given_back() {
-    let machine = Machine::new();
-    let program = machine.compile("closedloop");
-    let daemon = Daemon::start(&machine.socket(), |_| {});
-    let mut child = machine.shared(&program).args(["--seconds", "2"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    let page = daemon.pages()[0];
-    assert!(page.channel_groups > 0, "{page:?}");
-    let set = |microseconds, revision| {
-        daemon.control(0, |control| {
-            control.slice_us.store(microseconds, Ordering::Relaxed);
-            control.revision.store(revision, Ordering::Release);
-        });
-        std::thread::sleep(Duration::from_millis(300));
+    when_calm(|| {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let daemon = Daemon::start(&machine.socket(), |_| {});
+        let mut child = machine.shared(&program).args(["--seconds", "2"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
         let page = daemon.pages()[0];
-        (page.slice_us, page.slice_capability, machine.truth()[0].counters.slice_ns / 1000)
-    };
-    let own = machine.truth()[0].counters.slice_ns / 1000;
-    assert_eq!(set(400, 5), (400, 1, 400));
-    assert_eq!(set(0, 6), (0, 1, own));
-    assert!(child.wait().unwrap().success());
+        assert!(page.channel_groups > 0, "{page:?}");
+        let set = |microseconds, revision| {
+            daemon.control(0, |control| {
+                control.slice_us.store(microseconds, Ordering::Relaxed);
+                control.revision.store(revision, Ordering::Release);
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            let page = daemon.pages()[0];
+            (page.slice_us, page.slice_capability, machine.truth()[0].counters.slice_ns / 1000)
+        };
+        let own = machine.truth()[0].counters.slice_ns / 1000;
+        assert_eq!(set(400, 5), (400, 1, 400));
+        assert_eq!(set(0, 6), (0, 1, own));
+        assert!(child.wait().unwrap().success());
+    });
 }
 
 /// A daemon whose best-effort processes leave the GPU to the bursts of a tenant in the last slot.
@@ -278,49 +288,54 @@ fn until_held(machine: &Machine, held: bool) {
 
 #[test]
 fn what_runs_is_off_the_gpu_within_bursts_of_others() {
-    let machine = Machine::new();
-    let program = machine.compile("closedloop");
-    let daemon = stand_aside_daemon(&machine);
-    let mut child = machine.shared(&program).args(["--seconds", "60", "--us", "20000"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(400));
-    for round in 1..=3 {
-        until_held(&machine, false);
+    when_calm(|| {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let daemon = stand_aside_daemon(&machine);
+        let mut child = machine.shared(&program).args(["--seconds", "60", "--us", "20000"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        for round in 1..=3 {
+            until_held(&machine, false);
+            burst(&daemon, true);
+            until_held(&machine, true);
+            let given = || machine.truth()[0].counters.given_ns;
+            let before = given();
+            std::thread::sleep(Duration::from_millis(60));
+            assert_eq!(given(), before, "in the middle of a kernel");
+            burst(&daemon, false);
+            until_held(&machine, false);
+            std::thread::sleep(Duration::from_millis(60));
+            assert!(given() > before + 20_000_000, "and goes on");
+            let page = daemon.pages()[0];
+            assert!(page.asides >= round && page.aside_capability == 1 && page.channels == 8, "{page:?}");
+        }
         burst(&daemon, true);
         until_held(&machine, true);
-        let given = || machine.truth()[0].counters.given_ns;
-        let before = given();
-        std::thread::sleep(Duration::from_millis(60));
-        assert_eq!(given(), before, "in the middle of a kernel");
-        burst(&daemon, false);
+        daemon.kill();
         until_held(&machine, false);
-        std::thread::sleep(Duration::from_millis(60));
-        assert!(given() > before + 20_000_000, "and goes on");
-        let page = daemon.pages()[0];
-        assert!(page.asides >= round && page.aside_capability == 1 && page.channels == 8, "{page:?}");
-    }
-    burst(&daemon, true);
-    until_held(&machine, true);
-    daemon.kill();
-    until_held(&machine, false);
-    child.kill().unwrap();
-    child.wait().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
 }
 
 #[test]
 fn a_driver_that_takes_nothing_off_is_asked_once() {
-    let machine = Machine::new();
-    let program = machine.compile("closedloop");
-    let daemon = stand_aside_daemon(&machine);
-    let mut command = machine.shared(&program);
-    let mut child = command.args(["--seconds", "1", "--us", "2000"]).env("FAKECUDA_REFUSES", "aside").spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    burst(&daemon, true);
-    std::thread::sleep(Duration::from_millis(200));
-    let page = daemon.pages()[0];
-    assert!(page.aside_capability > 1 && page.asides == 0 && !page.aside, "{page:?}");
-    assert_eq!(machine.truth()[0].counters.held, 0);
-    burst(&daemon, false);
-    assert!(child.wait().unwrap().success());
+    when_calm(|| {
+        let machine = Machine::new();
+        let program = machine.compile("closedloop");
+        let daemon = stand_aside_daemon(&machine);
+        let mut command = machine.shared(&program);
+        let mut child =
+            command.args(["--seconds", "1", "--us", "2000"]).env("FAKECUDA_REFUSES", "aside").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        burst(&daemon, true);
+        std::thread::sleep(Duration::from_millis(200));
+        let page = daemon.pages()[0];
+        assert!(page.aside_capability > 1 && page.asides == 0 && !page.aside, "{page:?}");
+        assert_eq!(machine.truth()[0].counters.held, 0);
+        burst(&daemon, false);
+        assert!(child.wait().unwrap().success());
+    });
 }
 
 /// Kernels of 1 ms take twice as long on 64 of 132 SMs, and are done in the order in which they were launched.
