@@ -14,6 +14,7 @@ out, they are not, for this arrangement; else it is unknown.
 import argparse
 import ast
 import json
+import os
 import platform
 import sys
 import time
@@ -122,6 +123,13 @@ def solve(training, small, llms, gpus, seconds):
     }
 
 
+def processor():
+    """What it calls itself."""
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("trace")
@@ -142,7 +150,7 @@ def main():
         "seconds_each": options.seconds,
         "tried": tried,
         "solver": f"OR-Tools {ortools.__version__}, CP-SAT",
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "machine": f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
     if options.output:
         with open(options.output, "w", encoding="utf-8") as out:
