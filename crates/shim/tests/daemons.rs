@@ -68,22 +68,24 @@ fn the_gate_holds_best_effort_launches_until_it_opens_or_the_daemon_dies() {
 
 #[test]
 fn a_more_important_burst_is_yielded_to_for_a_while() {
-    let machine = Machine::new();
-    let daemon = Daemon::start(&machine.socket(), |control| {
-        control.class.store(2, Ordering::Relaxed);
-        control.above.store(1 << 63, Ordering::Relaxed);
+    when_calm(|| {
+        let machine = Machine::new();
+        let daemon = Daemon::start(&machine.socket(), |control| {
+            control.class.store(2, Ordering::Relaxed);
+            control.above.store(1 << 63, Ordering::Relaxed);
+        });
+        // A tenant in the last slot that is busy for ever, or says so.
+        daemon.page(63, |page| {
+            page.occupy(1, 63, 1, 9);
+            page.burst_since_ns.store(1, Ordering::Relaxed);
+            page.busy_until_ns.store(shm::now_ns() + 600_000_000, Ordering::Relaxed);
+        });
+        let ran = run(&mut launches(&machine, "5", "10"));
+        assert_eq!(ran.code, Some(0));
+        let page = daemon.pages()[0];
+        assert!(page.waits > 0 && page.waited_ns >= 20_000_000, "{page:?}");
+        assert!(page.waited_ns < 600_000_000, "{page:?}");
     });
-    // A tenant in the last slot that is busy for ever, or says so.
-    daemon.page(63, |page| {
-        page.occupy(1, 63, 1, 9);
-        page.burst_since_ns.store(1, Ordering::Relaxed);
-        page.busy_until_ns.store(shm::now_ns() + 600_000_000, Ordering::Relaxed);
-    });
-    let ran = run(&mut launches(&machine, "5", "10"));
-    assert_eq!(ran.code, Some(0));
-    let page = daemon.pages()[0];
-    assert!(page.waits > 0 && page.waited_ns >= 20_000_000, "{page:?}");
-    assert!(page.waited_ns < 600_000_000, "{page:?}");
 }
 
 #[test]
@@ -394,21 +396,23 @@ fn a_driver_that_confines_nothing_runs_everything() {
 
 #[test]
 fn what_one_run_learned_the_next_knows() {
-    for class in [0, 1, 2] {
-        let machine = Machine::new();
-        let daemon = Daemon::start(&machine.socket(), move |control| control.class.store(class, Ordering::Relaxed));
-        let runs = |command: &mut std::process::Command| {
-            let ran = run(command);
-            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-            daemon.pages().last().unwrap().charged_ns
-        };
-        let first = runs(&mut launches(&machine, "1", "20000"));
-        assert!(first < 100_000, "class {class}: {first} before anything is known");
-        let learning = machine.compile("closedloop");
-        runs(machine.shared(&learning).args(["--seconds", "0.7", "--us", "20000", "--every", "1"]));
-        let next = runs(&mut launches(&machine, "1", "20000"));
-        assert!((15_000_000..30_000_000).contains(&next), "class {class}: {next} with what was learned");
-        let other = runs(&mut launches(&machine, "1", "30000"));
-        assert!(other < 100_000, "class {class}: {other} for another kernel");
-    }
+    when_calm(|| {
+        for class in [0, 1, 2] {
+            let machine = Machine::new();
+            let daemon = Daemon::start(&machine.socket(), move |control| control.class.store(class, Ordering::Relaxed));
+            let runs = |command: &mut std::process::Command| {
+                let ran = run(command);
+                assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+                daemon.pages().last().unwrap().charged_ns
+            };
+            let first = runs(&mut launches(&machine, "1", "20000"));
+            assert!(first < 100_000, "class {class}: {first} before anything is known");
+            let learning = machine.compile("closedloop");
+            runs(machine.shared(&learning).args(["--seconds", "0.7", "--us", "20000", "--every", "1"]));
+            let next = runs(&mut launches(&machine, "1", "20000"));
+            assert!((15_000_000..30_000_000).contains(&next), "class {class}: {next} with what was learned");
+            let other = runs(&mut launches(&machine, "1", "30000"));
+            assert!(other < 100_000, "class {class}: {other} for another kernel");
+        }
+    });
 }
