@@ -19,8 +19,11 @@ import platform
 import sys
 import time
 
-import ortools
-from ortools.sat.python import cp_model
+try:
+    import ortools
+    from ortools.sat.python import cp_model
+except ImportError:
+    sys.exit("OR-Tools is needed: pip install ortools")
 
 MEMORY = 40
 NODE = 8
@@ -33,8 +36,11 @@ WORKERS = 8  # that search in different ways, however many cores there are
 def busiest(path):
     """The instances that run when their sums are the most."""
     running, most, found = {}, -1.0, []
-    with open(path, encoding="utf-8") as lines:
-        events = [ast.literal_eval(line) for line in lines if line.strip()]
+    try:
+        with open(path, encoding="utf-8") as lines:
+            events = [ast.literal_eval(line) for line in lines if line.strip()]
+    except (OSError, SyntaxError, ValueError) as error:
+        sys.exit(f"{path} is no trace of instances: {error}; give one of those that `weft sim placement` reads")
     for event in events:
         instance = event["Instance"]
         if event["Action"] == "start":
@@ -141,6 +147,8 @@ def main():
     training, small, llms = parts(instances)
     tried = []
     for gpus in map(int, options.gpus.split(",")):
+        if gpus < len(training):
+            sys.exit(f"{gpus} GPUs are too few: {len(training)} training parts have one each")
         tried.append(solve(training, small, llms, gpus, options.seconds))
         print(tried[-1], flush=True)
     found = {
