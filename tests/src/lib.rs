@@ -1,4 +1,4 @@
-//! What tests of the `weft` command share that has nothing to do with it. The tests are in `tests/`.
+//! What tests of all crates share that has nothing to do with any. Those of the `weft` command are in `tests/`.
 
 mod calm;
 mod port;

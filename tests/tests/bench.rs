@@ -139,33 +139,53 @@ fn pairs_are_measured_and_written_down() {
                 let own = setting(pair, name);
                 assert_eq!((&own["rounds"], &own["refused"]), (&Value::from(1), &Value::Null), "{talk}");
                 for load in ["closed", "poisson"] {
-                    let [throughput, best_effort, p99] =
-                        ["throughput", "best_effort", "p99"].map(|figure| number(&own[load][figure]["median"]));
-                    // How much it is, is up to the machine: runs of a third of a second differ by a lot. What is held
-                    // back may be all of it.
-                    assert!(throughput > 0.0 && best_effort >= 0.0, "{name} {load} {own:#}");
+                    let figure = |name: &str| number(&own[load][name]["median"]);
+                    // Of two programs alone, and of two runs of training alone in each round.
+                    let mean = |values: Vec<f64>| {
+                        assert_eq!(values.len(), 2, "{name} {load} {pair:#}");
+                        (values[0] + values[1]) / 2.0
+                    };
+                    let only = |values: Vec<f64>| {
+                        assert_eq!(values.len(), 1, "{name} {load} {pair:#}");
+                        values[0]
+                    };
                     // However long requests took: it is this run's over what the two alone came to.
-                    let of = |setting: &str| -> Vec<f64> {
+                    let p99 = |run: &Value| number(&run["latency"]["latencies"]["p99_us"]);
+                    let rate = |run: &Value| number(&run["latency"]["rate_rps"]);
+                    let trained = |run: &Value| number(&run["best_effort"]["rate_rps"]);
+                    let of = |setting: &str, load: &str, look: &dyn Fn(&Value) -> f64| -> Vec<f64> {
                         let runs = found["runs"].as_array().unwrap().iter();
-                        let own =
-                            runs.filter(|run| (&run["pair"], &run["load"]) == (&pair["pair"], &Value::from(load)));
-                        let own = own.filter(|run| run["setting"] == setting && run["apart"] == false);
-                        own.map(|run| number(&run["latency"]["latencies"]["p99_us"])).collect()
+                        let own = runs.filter(|run| run["pair"] == pair["pair"] && run["load"] == load);
+                        own.filter(|run| run["setting"] == setting && run["apart"] == false).map(look).collect()
                     };
-                    let ([p99_us], [one, two]) = (&of(name)[..], &of("alone")[..]) else {
-                        panic!("{name} {load} {pair:#}")
-                    };
-                    let expected = p99_us / ((one + two) / 2.0);
-                    assert!(expected > 0.0 && (p99 / expected - 1.0).abs() < 1e-6, "{name} {load} {expected} {own:#}");
-                    let apart = number(&own[load]["p99_apart"]["median"]);
-                    assert!(apart > 0.0, "{name} {load} {own:#}");
-                    let goodput = number(&own[load]["goodput"]["median"]);
-                    assert!(goodput >= 0.0, "{name} {load} {own:#}");
+                    let rate_rps = only(of(name, load, &rate));
+                    let trained_rps = only(of(name, load, &trained));
+                    let trained_alone_rps = mean(of("best-effort-alone", "closed", &trained));
+                    let alike = |figure: f64, expected: f64| (figure - expected).abs() <= 1e-6 * expected;
+                    let expected = only(of(name, load, &p99)) / mean(of("alone", load, &p99));
+                    assert!(expected > 0.0 && alike(figure("p99"), expected), "{name} {load} {expected} {own:#}");
+                    let expected = rate_rps / mean(of("alone", load, &rate));
+                    assert!(
+                        expected > 0.0 && alike(figure("throughput"), expected),
+                        "{name} {load} {expected} {own:#}"
+                    );
+                    // What Weft holds back may be all of it.
+                    let expected = trained_rps / trained_alone_rps;
+                    assert!(alike(figure("best_effort"), expected), "{name} {load} {expected} {own:#}");
+                    assert!(expected > 0.0 || !matches!(name, "default" | "mps"), "{name} {load} {own:#}");
+                    assert!(figure("p99_apart") > 0.0 && figure("goodput") >= 0.0, "{name} {load} {own:#}");
+                    assert!((0.0..=rate_rps * 1.000_001).contains(&figure("goodput_rps")), "{name} {load} {own:#}");
+                    if load == "closed" {
+                        let both = figure("throughput") + figure("best_effort");
+                        assert!(alike(figure("sum"), both), "{name} {own:#}");
+                    }
+                    if (name, load) == ("default", "closed") {
+                        let idle = number(&own["idle"]["median"]);
+                        let expected = only(of(name, "idle", &trained)) / trained_alone_rps;
+                        assert!(expected > 0.0 && alike(idle, expected), "{name} {expected} {own:#}");
+                    }
                 }
-                let of = |figure: &str| number(&own["closed"][figure]["median"]);
-                assert!((of("sum") - of("throughput") - of("best_effort")).abs() < 1e-6, "{name}: {own:#}");
             }
-            assert!(number(&setting(pair, "default")["idle"]["median"]) > 0.0);
             assert!(setting(pair, "mps")["idle"].is_null());
         }
 

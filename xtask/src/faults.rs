@@ -50,7 +50,7 @@ const KEPT: f64 = 30.0;
 /// Waits and shares that are off while more than this was stolen are measured again, so many times in all.
 const DISTURBED_PERCENT: f64 = 2.0;
 const DISTURBED_TRIES: usize = 4;
-/// Where more than this is stolen every time, nothing can be said of waits and shares.
+/// Where more than this was stolen the last time, too, nothing can be said of waits and shares.
 const HOPELESS_PERCENT: f64 = 10.0;
 
 /// Everything that was measured.

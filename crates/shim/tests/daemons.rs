@@ -61,7 +61,7 @@ fn the_gate_holds_best_effort_launches_until_it_opens_or_the_daemon_dies() {
                 daemon.control(0, |control| control.set_gate(false));
             }
             assert!(child.wait().unwrap().success());
-            assert!(began.elapsed() < Duration::from_secs(10));
+            assert!(began.elapsed() < Duration::from_secs(2));
         }
     });
 }
