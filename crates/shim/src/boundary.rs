@@ -7,7 +7,7 @@
 
 use crate::real;
 use crate::settings::settings;
-use crate::table::{Entry, REAL};
+use crate::table::{Entry, HOOKS};
 use crate::types::CuResult;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,7 +70,7 @@ pub(crate) fn enter(
     call: impl Fn(*mut ()) -> CuResult,
     op: impl FnOnce(&Driver<'_>) -> CuResult,
 ) -> CuResult {
-    let mut real = REAL[entry as usize].load(Ordering::Acquire);
+    let mut real = HOOKS.real[entry as usize].load(Ordering::Acquire);
     if real.is_null() {
         real = real::find(entry);
         if real.is_null() {

@@ -10,6 +10,7 @@
 
 use crate::identity::{PLACES, Table};
 use crate::streams::Streams;
+use crate::unseen::{Looks, Unseen};
 use shm::{BURST_IDLE_NS, TenantPage};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -33,16 +34,19 @@ pub struct Clock {
     /// How much was launched since the GPU was last thought idle, and since when.
     run_length: AtomicU32,
     run_since_ns: AtomicU64,
-    /// Launches, to know whether an event is behind all of them.
+    /// Launches that were looked at.
     sequence: AtomicU64,
     /// When the last was.
     launched_ns: AtomicU64,
     /// What had been charged before the burst that is going on.
     burst_charged_ns: AtomicU64,
+    /// Launches that were not.
+    pub(crate) unseen: Unseen,
     /// The streams used since the GPU was idle.
     streams: Streams,
     /// What was launched since then.
     run: [AtomicU16; RUN],
+    pub(crate) looks: Looks,
 }
 
 const _: () = assert!(PLACES <= u16::MAX as usize && std::mem::offset_of!(Clock, streams) < 64);
@@ -58,8 +62,10 @@ impl Clock {
             sequence: AtomicU64::new(0),
             launched_ns: AtomicU64::new(0),
             burst_charged_ns: AtomicU64::new(0),
+            unseen: Unseen::new(),
             streams: Streams::new(),
             run: [const { AtomicU16::new(0) }; RUN],
+            looks: Looks::new(),
         }
     }
 
@@ -86,7 +92,7 @@ impl Clock {
             if since == 0 {
                 self.begin_burst(page, now_ns);
             } else if now_ns - busy > BURST_IDLE_NS {
-                self.end_burst(page, busy.max(since));
+                self.end_burst(page, busy.max(since), 0);
                 self.begin_burst(page, now_ns);
             }
         } else if last != NONE {
@@ -96,9 +102,8 @@ impl Clock {
         self.run[length as usize % RUN].store(number as u16, Relaxed);
         self.run_length.store(length.wrapping_add(1), Relaxed);
         self.last.store(number, Relaxed);
-        let sequence = self.sequence.load(Relaxed);
-        self.streams.launch(stream, sequence, self.launched_ns.load(Relaxed));
-        self.sequence.store(sequence.wrapping_add(1), Relaxed);
+        self.streams.launch(stream, self.sequence(), self.launched_ns.load(Relaxed));
+        self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
         self.launched_ns.store(now_ns, Relaxed);
 
         let until = busy.max(now_ns).saturating_add(duration).min(now_ns.saturating_add(AHEAD_MAX_NS));
@@ -110,8 +115,18 @@ impl Clock {
     }
 
     /// How many launches there were, to be kept with an event that is recorded after them.
+    #[inline]
     pub fn sequence(&self) -> u64 {
-        self.sequence.load(Relaxed)
+        self.sequence.load(Relaxed).wrapping_add(self.unseen.launches())
+    }
+
+    /// Launches are looked at again in the middle of a burst.
+    #[cold]
+    pub(crate) fn look_again(&self, page: &TenantPage, now_ns: u64) {
+        self.unseen.tell(page, &self.looks);
+        // What came before the next launch, and when it is done, is not known.
+        self.last.store(NONE, Relaxed);
+        page.busy_until_ns.fetch_max(now_ns, Relaxed);
     }
 
     /// Whether to wait for this stream is to wait for all that was launched.
@@ -133,6 +148,8 @@ impl Clock {
     /// `learn` says which part of the time was ours, in thousandths, where durations are to be taken from it and are not
     /// measured.
     pub fn idle(&self, page: &TenantPage, table: &Table, began_ns: u64, now_ns: u64, learn: Option<u64>) {
+        self.unseen.tell(page, &self.looks);
+        let learn = learn.filter(|_| !self.looks.is_partly());
         let busy = page.busy_until_ns.load(Relaxed);
         let length = self.run_length.load(Relaxed);
         let since = self.run_since_ns.load(Relaxed);
@@ -158,8 +175,7 @@ impl Clock {
         }
         if page.burst_since_ns.load(Relaxed) != 0 {
             let waited = done.saturating_sub(self.launched_ns.load(Relaxed));
-            page.burst_wait_ns_total.fetch_add(waited, Relaxed);
-            self.end_burst(page, done);
+            self.end_burst(page, done, waited);
         }
         page.gap_ns.store(0, Relaxed);
         page.outstanding_ns.store(0, Relaxed);
@@ -170,18 +186,22 @@ impl Clock {
 
     #[inline(never)]
     fn begin_burst(&self, page: &TenantPage, now_ns: u64) {
+        self.looks.begin(self.sequence());
         self.burst_charged_ns.store(page.charged_ns.load(Relaxed), Relaxed);
         page.burst_since_ns.store(now_ns, Relaxed);
     }
 
     #[inline(never)]
-    fn end_burst(&self, page: &TenantPage, done_ns: u64) {
+    fn end_burst(&self, page: &TenantPage, done_ns: u64, waited_ns: u64) {
         let length = done_ns.saturating_sub(page.burst_since_ns.load(Relaxed));
         let work = page.charged_ns.load(Relaxed).saturating_sub(self.burst_charged_ns.load(Relaxed));
-        page.bursts.fetch_add(1, Relaxed);
-        page.burst_ns_total.fetch_add(length, Relaxed);
-        page.burst_work_ns_total.fetch_add(work, Relaxed);
-        page.last_burst_ns.store(length, Relaxed);
+        if self.looks.end(self.sequence(), work) {
+            page.bursts.fetch_add(1, Relaxed);
+            page.burst_ns_total.fetch_add(length, Relaxed);
+            page.burst_wait_ns_total.fetch_add(waited_ns, Relaxed);
+            page.burst_work_ns_total.fetch_add(work, Relaxed);
+            page.last_burst_ns.store(length, Relaxed);
+        }
         page.burst_since_ns.store(0, Relaxed);
     }
 

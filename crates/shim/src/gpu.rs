@@ -15,7 +15,7 @@ use crate::sample::Samples;
 use crate::space::Space;
 use crate::ticks::Ticks;
 use crate::types::{Device, Stream};
-use crate::{fork, gate, real};
+use crate::{fork, gate, real, unseen};
 use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLICED_NS, STATE_LIVE, Seen, TenantPage};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -298,10 +298,16 @@ pub(crate) fn of(device: Device) -> Option<&'static Gpu> {
         let only = FIRST.only.compare_exchange(NONE, gpu.index + 1, Ordering::AcqRel, Ordering::Acquire);
         if only.is_err_and(|only| only != gpu.index + 1) {
             FIRST.only.store(SEVERAL, Ordering::Release);
+            unseen::end();
         }
         gpu.in_use.store(true, Ordering::Release);
     }
     Some(gpu)
+}
+
+/// Whether it is the only one in use.
+pub(crate) fn is_only(gpu: &Gpu) -> bool {
+    FIRST.only.load(Ordering::Acquire) == gpu.index + 1
 }
 
 /// A GPU that is in use, by its UUID.
@@ -310,6 +316,7 @@ pub(crate) fn with_uuid(uuid: [u8; 16]) -> Option<&'static Gpu> {
 }
 
 /// A GPU by its index here.
+#[inline]
 pub(crate) fn at(index: usize) -> Option<&'static Gpu> {
     ALL.get(index)
 }
@@ -325,6 +332,7 @@ pub(crate) fn forget_all() {
         gpu.forget();
     }
     FIRST.only.store(NONE, Ordering::Release);
+    unseen::end();
     LEDGER.force_open();
     // What is in it may be half written; what it refers to is the parent's.
     std::mem::forget(std::mem::replace(&mut *LEDGER.lock(), Ledger::new()));

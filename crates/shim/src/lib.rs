@@ -33,6 +33,7 @@ pub mod gate;
 mod ticks;
 pub mod clock;
 mod streams;
+mod unseen;
 pub mod identity;
 mod notes;
 mod sample;

@@ -4,7 +4,7 @@
 //! and out of sight of `RTLD_NEXT`.
 
 use crate::resolve;
-use crate::table::{Entry, Library, REAL, TABLE};
+use crate::table::{Entry, HOOKS, Library, TABLE};
 use crate::types::{Context, CuResult, Device, Event, Function, Graph, LaunchConfig, Opaque, SUCCESS, Stream};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,21 +16,21 @@ pub(crate) fn find(entry: Entry) -> *mut () {
     let Ok(name) = CString::new(row.name) else { return std::ptr::null_mut() };
     let found = symbol(row.library, &name, true);
     if !found.is_null() {
-        REAL[entry as usize].store(found, Ordering::Release);
+        HOOKS.real[entry as usize].store(found, Ordering::Release);
     }
     found
 }
 
 /// The real function of a row if its library is loaded.
 pub(crate) fn known(index: usize) -> *mut () {
-    let found = REAL[index].load(Ordering::Acquire);
+    let found = HOOKS.real[index].load(Ordering::Acquire);
     if !found.is_null() {
         return found;
     }
     let Ok(name) = CString::new(TABLE[index].name) else { return std::ptr::null_mut() };
     let found = symbol(TABLE[index].library, &name, false);
     if !found.is_null() {
-        REAL[index].store(found, Ordering::Release);
+        HOOKS.real[index].store(found, Ordering::Release);
     }
     found
 }

@@ -176,7 +176,7 @@ fn replace(symbol: Text, function: Out<*mut ()>, version: c_int, flags: c_ulongl
     let same = (0..TABLE.len()).find(|index| real::known(*index) == found);
     if let Some(index) = same.or_else(|| variant(symbol, version, flags)) {
         if same.is_none() && !exported(found) {
-            crate::table::REAL[index].store(found, Ordering::Release);
+            crate::table::HOOKS.real[index].store(found, Ordering::Release);
         } else if same.is_none() {
             return;
         }

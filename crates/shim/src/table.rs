@@ -2,20 +2,20 @@
 //!
 //! From a line come the export, the slot for the real function, and the answers of `dlsym` and `cuGetProcAddress`. A
 //! line says the name that the library exports; the name, the CUDA version and the default stream under which
-//! `cuGetProcAddress` hands it out; what it takes; and the function that does the work. That function is given the
-//! arguments and the driver to call; [`boundary`](crate::boundary) makes sure that the driver is called at most once, and
-//! also when the function fails.
+//! `cuGetProcAddress` hands it out; what it takes; and the function that does the work, unless another says that the call
+//! may go to the driver as it is. That function is given the arguments and the driver to call;
+//! [`boundary`](crate::boundary) makes sure that the driver is called at most once, and also when the function fails.
 
 use crate::boundary::enter;
 use crate::ops::{capture, code, context, graph, launch, memory, query, sync};
-use crate::resolve;
 use crate::types::{
     Allocation, AllocationProperties, Array, Array3dDescriptor, ArrayDescriptor, Context, CuResult, Device,
     DevicePointer, Event, Function, Graph, GraphExec, IpcHandle, LaunchConfig, NvmlMemory, NvmlMemory2, Opaque, Other,
     Out, Stream, Text,
 };
+use crate::{resolve, unseen};
 use std::ffi::{c_int, c_uint, c_ulonglong};
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Where the real function is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +50,19 @@ pub(crate) struct Row {
 // SAFETY: `ours` is the address of a function, which all threads may have.
 unsafe impl Sync for Row {}
 
+/// What a call looks at first. Kernels are near the beginning of the table, in the same cache line as `quiet`.
+#[repr(C, align(64))]
+pub(crate) struct Hooks {
+    /// The GPU on which kernels are only counted, + 1; 0 for none.
+    pub(crate) quiet: AtomicUsize,
+    /// The real functions, once they are known.
+    pub(crate) real: [AtomicPtr<()>; COUNT],
+}
+
 macro_rules! entry_points {
     ($($library:ident {$(
-        fn $name:ident = $base:literal $since:literal $default:ident ($($argument:ident: $type:ty),* $(,)?) => $op:path;
+        fn $name:ident = $base:literal $since:literal $default:ident ($($argument:ident: $type:ty),* $(,)?) => $op:path
+            $(, unless $passes:path)?;
     )*})*) => {
         /// The number of a function in [`TABLE`] and [`REAL`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +82,11 @@ macro_rules! entry_points {
         /// How many there are.
         pub(crate) const COUNT: usize = [$($(Entry::$name,)*)*].len();
 
-        /// The real functions, once they are known.
-        pub(crate) static REAL: [AtomicPtr<()>; COUNT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; COUNT];
+        /// What a call needs.
+        pub(crate) static HOOKS: Hooks = Hooks {
+            quiet: AtomicUsize::new(0),
+            real: [const { AtomicPtr::new(std::ptr::null_mut()) }; COUNT],
+        };
 
         #[allow(non_snake_case, reason = "the driver's names")]
         pub(crate) mod exports {
@@ -83,15 +96,49 @@ macro_rules! entry_points {
                 #[allow(improper_ctypes_definitions, clippy::too_many_arguments, reason = "the driver's signature")]
                 #[cfg_attr(not(test), unsafe(no_mangle))]
                 pub(crate) extern "C" fn $name($($argument: $type),*) -> CuResult {
-                    type Real = unsafe extern "C" fn($($type),*) -> CuResult;
-                    let call = move |real: *mut ()| -> CuResult {
-                        // SAFETY: `real` is the address that the driver's library gives for this name, whose type in
-                        // the driver's header is `Real`; pointers to functions are of one size.
-                        let real = unsafe { std::mem::transmute::<*mut (), Real>(real) };
-                        // SAFETY: these are the program's own arguments, passed on unchanged.
-                        unsafe { real($($argument),*) }
-                    };
+                    if false $(|| $passes())? {
+                        let real = HOOKS.real[Entry::$name as usize].load(Ordering::Acquire);
+                        if !real.is_null() {
+                            return real::$name(real, $($argument),*);
+                        }
+                    }
+                    looked_at::$name($($argument),*)
+                }
+            )*)*
+        }
+
+        /// What is done where a call is looked at.
+        #[allow(non_snake_case, reason = "the driver's names")]
+        mod looked_at {
+            use super::*;
+            $($(
+                $(
+                    // Apart from the few instructions of a call that is not.
+                    #[doc = stringify!($passes)]
+                    #[inline(never)]
+                )?
+                #[allow(improper_ctypes_definitions, clippy::too_many_arguments, reason = "the driver's signature")]
+                pub(super) extern "C" fn $name($($argument: $type),*) -> CuResult {
+                    let call = move |real: *mut ()| real::$name(real, $($argument),*);
                     enter(Entry::$name, call, #[inline(always)] |driver| $op(driver, $($argument),*))
+                }
+            )*)*
+        }
+
+        /// The driver's own, by their addresses.
+        #[allow(non_snake_case, reason = "the driver's names")]
+        mod real {
+            use super::*;
+            $($(
+                #[allow(clippy::too_many_arguments, reason = "the driver's signature")]
+                #[inline(always)]
+                pub(super) fn $name(real: *mut (), $($argument: $type),*) -> CuResult {
+                    type Real = unsafe extern "C" fn($($type),*) -> CuResult;
+                    // SAFETY: `real` is the address that the driver's library gives for this name, whose type in the
+                    // driver's header is `Real`; pointers to functions are of one size.
+                    let real = unsafe { std::mem::transmute::<*mut (), Real>(real) };
+                    // SAFETY: these are the program's own arguments, passed on unchanged.
+                    unsafe { real($($argument),*) }
                 }
             )*)*
         }
@@ -110,14 +157,16 @@ Cuda {
     // Work: these pass the gate.
     fn cuLaunchKernel = "cuLaunchKernel" 4000 Legacy
         (f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
-         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<false>;
+         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<false>, unless unseen::passes;
     fn cuLaunchKernel_ptsz = "cuLaunchKernel" 7000 PerThread
         (f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
-         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<true>;
+         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<true>, unless unseen::passes;
     fn cuLaunchKernelEx = "cuLaunchKernelEx" 11060 Legacy
-        (config: Out<LaunchConfig>, f: Function, parameters: Opaque, extra: Opaque) => launch::kernel_ex::<false>;
+        (config: Out<LaunchConfig>, f: Function, parameters: Opaque, extra: Opaque) => launch::kernel_ex::<false>,
+        unless unseen::passes;
     fn cuLaunchKernelEx_ptsz = "cuLaunchKernelEx" 11060 PerThread
-        (config: Out<LaunchConfig>, f: Function, parameters: Opaque, extra: Opaque) => launch::kernel_ex::<true>;
+        (config: Out<LaunchConfig>, f: Function, parameters: Opaque, extra: Opaque) => launch::kernel_ex::<true>,
+        unless unseen::passes;
     fn cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel" 9000 Legacy
         (f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
          stream: Stream, parameters: Opaque) => launch::cooperative::<false>;

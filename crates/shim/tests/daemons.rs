@@ -416,3 +416,36 @@ fn what_one_run_learned_the_next_knows() {
         }
     });
 }
+
+#[test]
+fn who_is_alone_is_looked_at_again_when_somebody_comes() {
+    when_calm(|| {
+        const EVERY: u64 = 20;
+        let machine = Machine::new();
+        let daemon = Daemon::start(&machine.socket(), |control| control.others.store(0, Ordering::Relaxed));
+        let mut child = machine.shared(&machine.compile("bursts")).args(["--bursts", "100000"]).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        // Of so many bursts, in thousandths, how many were looked at.
+        let looked_at = |bursts: u64| {
+            let seen = || daemon.pages().first().map_or((0, 0), |page| (page.launches, page.bursts));
+            let (launches, before) = seen();
+            while seen().0 < launches + bursts * EVERY && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let (now, looked_at) = seen();
+            assert!(now > launches, "it launches nothing");
+            (looked_at - before) * EVERY * 1000 / (now - launches)
+        };
+        looked_at(100);
+        let alone = looked_at(300);
+        daemon.control(0, |control| control.others.store(2, Ordering::Relaxed));
+        looked_at(20);
+        let beside_others = looked_at(300);
+        daemon.control(0, |control| control.others.store(0, Ordering::Relaxed));
+        looked_at(20);
+        let again = looked_at(300);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(alone < 100 && beside_others > 900 && again < 100, "{alone}, {beside_others}, {again}");
+    });
+}

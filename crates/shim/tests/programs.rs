@@ -1,7 +1,7 @@
 //! Programs print under the library what they print without it, and the library sees what they really do.
 
 mod support;
-use shm::{NO_LIMIT, Tenant};
+use shm::{ControlPage, NO_LIMIT, Tenant};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use support::{Daemon, Machine, library, run};
@@ -9,16 +9,29 @@ use weft_tests::when_calm;
 
 /// Runs a program without and with the library and a daemon; it prints the same, and the pages say the truth.
 fn check(name: &str, arguments: &[&str]) -> Vec<Tenant> {
+    check_alone(name, arguments);
     check_as(0, name, arguments);
     check_as(2, name, arguments)
 }
 
 fn check_as(class: u32, name: &str, arguments: &[&str]) -> Vec<Tenant> {
+    check_by(name, arguments, move |control| control.class.store(class, Ordering::Relaxed))
+}
+
+/// As a latency tenant that has the GPU to itself.
+fn check_alone(name: &str, arguments: &[&str]) -> Vec<Tenant> {
+    check_by(name, arguments, |control| {
+        control.class.store(0, Ordering::Relaxed);
+        control.others.store(0, Ordering::Relaxed);
+    })
+}
+
+fn check_by(name: &str, arguments: &[&str], rule: impl Fn(&ControlPage) + Send + 'static) -> Vec<Tenant> {
     let machine = Machine::new();
     let program = machine.compile(name);
     let native = run(machine.native(&program).args(arguments).env("FAKECUDA_STATE", machine.path("native")));
     assert_eq!(native.code, Some(0), "{name}: {}", native.stderr);
-    let daemon = Daemon::start(&machine.socket(), move |control| control.class.store(class, Ordering::Relaxed));
+    let daemon = Daemon::start(&machine.socket(), rule);
     let shared = run(machine.shared(&program).args(arguments));
     assert_eq!(shared.stdout, native.stdout, "{name}: {}", shared.stderr);
     assert_eq!(shared.code, Some(0), "{name}: {}", shared.stderr);
@@ -217,6 +230,19 @@ fn requests_as_frameworks_make_them_are_seen_as_they_are() {
             });
             assert!(fits, "class {class}: charged {charged:?}% of what was used");
         }
+    });
+}
+
+/// Most launches of a tenant that is alone are not looked at; those that are say what the others are charged.
+#[test]
+fn who_is_alone_is_counted_exactly_and_charged_what_it_used() {
+    when_calm(|| {
+        let page = &check_alone("bursts", &["--bursts", "1000", "--graph", "40"])[0];
+        assert!((32..150).contains(&page.bursts), "{} bursts of 1000 were looked at", page.bursts);
+        let used_ns = (page.launches + page.graph_kernels) * 20_000;
+        let charged = page.charged_ns * 100 / used_ns;
+        assert!((75..=150).contains(&charged), "charged {charged}% of what was used");
+        check_alone("bursts", &["--threads", "4", "--every", "7", "--us", "3"]);
     });
 }
 

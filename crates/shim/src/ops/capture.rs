@@ -9,6 +9,7 @@
 use crate::boundary::Driver;
 use crate::gpu::captures;
 use crate::types::{CuResult, Graph, Opaque, Out, SUCCESS, Stream};
+use crate::unseen;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -62,6 +63,7 @@ impl Drop for Asking {
 
 pub(crate) fn begin(driver: &Driver<'_>, stream: Stream, _: c_int) -> CuResult {
     captures().fetch_add(1, Ordering::SeqCst);
+    unseen::end();
     let began = shm::now_ns();
     while ASKING.load(Ordering::SeqCst) != 0 && shm::now_ns() - began < SETTLE_NS {
         std::thread::yield_now();

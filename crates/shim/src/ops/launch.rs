@@ -13,7 +13,7 @@ use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
-use crate::{aside, attach, notes, rarely, real, sample, slice, space};
+use crate::{aside, attach, notes, rarely, real, sample, slice, space, unseen};
 use shm::{Class, Filling, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
@@ -114,6 +114,11 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
     let Some(gpu) = gpu::of_stream(stream) else { return driver.call() };
     let Some(window) = gpu.window() else { return driver.call() };
     let now = gpu::ticks().now_ns();
+    if unseen::is_on() || gpu.clock.unseen.any() {
+        rarely();
+        unseen::end();
+        gpu.clock.look_again(window.own(), now);
+    }
     let number = IDENTITIES.find_after(gpu.clock.last(), key);
     let place = IDENTITIES.place(number);
     if place.is_new() {
@@ -134,11 +139,15 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
             rarely();
             return launch.limited::<GRAPH, MOVABLE>(driver, class, on);
         }
-    } else {
-        rarely();
-        if gpu.link.due(now, false) {
-            attach::again(gpu, now);
+        let result = launch.count::<GRAPH>(|| driver.call());
+        if MOVABLE && launch.began_burst() && !late && control.word(|page| &page.others) == 0 {
+            unseen::begin(gpu);
         }
+        return result;
+    }
+    rarely();
+    if gpu.link.due(now, false) {
+        attach::again(gpu, now);
     }
     launch.count::<GRAPH>(|| driver.call())
 }
@@ -164,6 +173,12 @@ struct Passing<'a> {
 }
 
 impl Passing<'_> {
+    /// Whether it was the first of a burst.
+    #[inline(always)]
+    fn began_burst(&self) -> bool {
+        self.window.own().burst_since_ns.load(Relaxed) == self.now_ns
+    }
+
     /// Moves the clock, launches, and counts it.
     #[inline(always)]
     fn count<const GRAPH: bool>(&self, launch: impl FnOnce() -> CuResult) -> CuResult {

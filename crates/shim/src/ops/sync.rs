@@ -12,7 +12,7 @@ use crate::gpu::{self, Gpu, IDENTITIES};
 use crate::ops::capture;
 use crate::ops::launch::real_stream;
 use crate::types::{Context, CuResult, DevicePointer, Event, Opaque, SUCCESS, Stream};
-use crate::{notes, real, sample};
+use crate::{notes, real, sample, unseen};
 use shm::{Class, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -253,6 +253,7 @@ fn done(gpu: &Gpu, began_ns: u64) {
     let Some(window) = gpu.window() else { return };
     let class = Class::from_word(window.control().half(|page| &page.class));
     let now = now_ns();
+    unseen::end();
     // Others measure; what their syncs say is as much about their neighbours as about them.
     let learn = (class == Class::Latency).then(|| ours(gpu, now)).flatten();
     gpu.clock.idle(window.own(), &IDENTITIES, began_ns, now, learn);

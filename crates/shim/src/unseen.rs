@@ -1,0 +1,226 @@
+//! Launches that are counted and not looked at: most of those of a latency tenant that has a GPU to itself.
+//!
+//! To look at a launch takes some hundred nanoseconds in a program that does much between two of them, and says nothing new
+//! where kernels are known and nobody else is there. So once enough bursts were looked at, one of 32 is; of the others only
+//! the first launch and the end are.
+//!
+//! Invariants:
+//! 1. It begins with the first launch of a burst, which was looked at: whether the daemon lives and what it says is seen
+//!    in every burst. It ends with the burst, when somebody else comes, when there is a limit, when anything but a
+//!    kernel is launched, and after [`MOST`] launches.
+//! 2. Nothing is learned from a burst of which a part was not looked at, and it is not counted as one.
+//! 3. Launches are counted exactly. Each is charged what one took on average in bursts that were looked at.
+//! 4. It begins only where the process uses one GPU and nothing is captured.
+
+#![deny(unsafe_code)]
+
+use crate::gpu::{self, Gpu};
+use crate::ops::capture;
+use crate::table::HOOKS;
+use shm::{NO_LIMIT, TenantPage};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+
+/// Bursts that are looked at before any is not.
+const LEARNED: u32 = 32;
+/// Launches of one burst that are not looked at.
+const MOST: u64 = 4096;
+/// One in so many bursts is looked at.
+const EVERY: u32 = 32;
+/// Multiples of this, of which the upper bits say which bursts are looked at: never in step with what a program repeats.
+const GOLDEN: u32 = 0x9E37_79B1;
+
+/// How many there were.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Unseen {
+    launches: AtomicU64,
+    /// Those that are in the process's page.
+    told: AtomicU64,
+}
+
+/// What is known from bursts that were looked at, and which those are.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    looked: AtomicU32,
+    /// Bursts that began since enough were looked at.
+    begun: AtomicU32,
+    /// What a launch is charged on average; 0 until it is known.
+    launch_ns: AtomicU64,
+    /// Launches before the burst that is going on.
+    before: AtomicU64,
+    /// A part of it was not looked at.
+    partly: AtomicBool,
+}
+
+impl Unseen {
+    pub(crate) const fn new() -> Unseen {
+        Unseen { launches: AtomicU64::new(0), told: AtomicU64::new(0) }
+    }
+
+    /// One more, unless there were too many since they were last told of.
+    #[inline(always)]
+    fn pass(&self) -> bool {
+        let few = self.launches.load(Relaxed).wrapping_sub(self.told.load(Relaxed)) < MOST;
+        if few {
+            self.launches.fetch_add(1, Relaxed);
+        }
+        few
+    }
+
+    /// Whether there were any that the process's page does not know of.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.launches() != self.told.load(Relaxed)
+    }
+
+    /// All there ever were.
+    #[inline(always)]
+    pub(crate) fn launches(&self) -> u64 {
+        self.launches.load(Relaxed)
+    }
+
+    /// Writes into the process's page what is not there yet.
+    pub(crate) fn tell(&self, page: &TenantPage, looks: &Looks) {
+        let launches = self.launches();
+        let more = launches.saturating_sub(self.told.fetch_max(launches, Relaxed));
+        if more > 0 {
+            page.launches.fetch_add(more, Relaxed);
+            page.charged_ns.fetch_add(more.saturating_mul(looks.launch_ns.load(Relaxed)), Relaxed);
+        }
+    }
+}
+
+impl Looks {
+    pub(crate) const fn new() -> Looks {
+        Looks {
+            looked: AtomicU32::new(0),
+            begun: AtomicU32::new(0),
+            launch_ns: AtomicU64::new(0),
+            before: AtomicU64::new(0),
+            partly: AtomicBool::new(false),
+        }
+    }
+
+    /// A burst begins after so many launches.
+    pub(crate) fn begin(&self, launches: u64) {
+        self.before.store(launches, Relaxed);
+    }
+
+    /// A burst ends, after so many launches, of which its own were charged so much. Whether all of it was looked at.
+    pub(crate) fn end(&self, launches: u64, charged_ns: u64) -> bool {
+        if self.partly.swap(false, Relaxed) {
+            return false;
+        }
+        let in_it = launches.saturating_sub(self.before.load(Relaxed)).max(1);
+        let known = self.launch_ns.load(Relaxed);
+        let next = if known == 0 { charged_ns / in_it } else { known - known / 8 + charged_ns / in_it / 8 };
+        self.launch_ns.store(next, Relaxed);
+        self.looked.store(self.looked.load(Relaxed).saturating_add(1), Relaxed);
+        true
+    }
+
+    pub(crate) fn is_partly(&self) -> bool {
+        self.partly.load(Relaxed)
+    }
+
+    /// Whether the rest of the burst that begins need not be looked at. Then it is not.
+    fn rest(&self) -> bool {
+        if self.looked.load(Relaxed) < LEARNED {
+            return false;
+        }
+        let begun = self.begun.fetch_add(1, Relaxed).wrapping_add(1);
+        let rest = begun.wrapping_mul(GOLDEN) >= u32::MAX / EVERY;
+        self.partly.store(rest, Relaxed);
+        rest
+    }
+}
+
+/// Whether a kernel may go to the driver as it is. It is counted then.
+#[inline(always)]
+pub(crate) fn passes() -> bool {
+    let number = HOOKS.quiet.load(Relaxed);
+    number != 0 && gpu::at(number - 1).is_some_and(is_quiet)
+}
+
+#[inline(always)]
+fn is_quiet(gpu: &Gpu) -> bool {
+    gpu.window().is_some_and(|window| {
+        let control = window.control();
+        control.word(|page| &page.others) == 0 && control.word(|page| &page.allowed_ns) == NO_LIMIT
+    }) && gpu.clock.unseen.pass()
+}
+
+/// A burst began, and nobody else is on the GPU.
+#[inline(never)]
+pub(crate) fn begin(gpu: &Gpu) {
+    let may = || !capture::active() && gpu::is_only(gpu);
+    if may() && gpu.clock.looks.rest() {
+        HOOKS.quiet.store(gpu.index + 1, Relaxed);
+        // Whoever began to capture or to use another GPU meanwhile ended what had not begun.
+        fence(SeqCst);
+        if !may() {
+            end();
+        }
+    }
+}
+
+/// Whether launches are not looked at.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    HOOKS.quiet.load(Relaxed) != 0
+}
+
+/// From the next launch on they are looked at.
+pub(crate) fn end() {
+    HOOKS.quiet.store(0, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn burst(looks: &Looks, launches: &mut u64, size: u64, launch_ns: u64) -> bool {
+        looks.begin(*launches);
+        looks.rest();
+        *launches += size;
+        looks.end(*launches, size * launch_ns)
+    }
+
+    #[test]
+    fn first_all_bursts_are_looked_at_and_then_few() {
+        let (looks, mut launches) = (Looks::new(), 0);
+        let looked: Vec<bool> = (0..3232).map(|_| burst(&looks, &mut launches, 10, 7)).collect();
+        assert!(looked[..32].iter().all(|looked| *looked));
+        let later: Vec<usize> = (32..3232).filter(|burst| looked[*burst]).collect();
+        assert!((95..=105).contains(&later.len()), "{}", later.len());
+        assert!(later.windows(2).all(|pair| pair[1] - pair[0] <= 55), "{later:?}");
+        for period in 2..9 {
+            let phases: std::collections::BTreeSet<usize> = later.iter().map(|burst| burst % period).collect();
+            assert_eq!(phases.len(), period, "in step with a program that repeats every {period} bursts");
+        }
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_charged_as_the_rest_was() {
+        let (looks, mut launches) = (Looks::new(), 0);
+        for _ in 0..400 {
+            burst(&looks, &mut launches, 20, 5_000);
+        }
+        let window = shm::PageWindow::reserve().unwrap();
+        let (unseen, page) = (Unseen::new(), window.own());
+        assert_eq!((0..100).filter(|_| unseen.pass()).count(), 100);
+        unseen.tell(page, &looks);
+        unseen.tell(page, &looks);
+        assert_eq!(page.launches.load(Relaxed), 100);
+        let charged = page.charged_ns.load(Relaxed);
+        assert!((499_000..=500_000).contains(&charged), "{charged}");
+    }
+
+    #[test]
+    fn a_burst_without_end_is_looked_at_again() {
+        let (unseen, window) = (Unseen::new(), shm::PageWindow::reserve().unwrap());
+        assert_eq!((0..2 * MOST).filter(|_| unseen.pass()).count() as u64, MOST);
+        unseen.tell(window.own(), &Looks::new());
+        assert!(unseen.pass());
+    }
+}
