@@ -1,6 +1,7 @@
 """What Weft costs a latency program by itself: many processes of it, with and without.
 
     python3 bench/hardware/overhead.py OUT.json [--weft FILE] [--limit SECONDS] [--mps] [--graph]
+    python3 bench/hardware/overhead.py --from OUT.json [OUT.json ...]
 
 Two processes of one program are not equally fast, and a host is not equally fast from one second to the next. So a batch
 of sixteen processes is started at once, half of them under Weft, with a daemon each, and with --mps all of them under an
@@ -152,8 +153,7 @@ def batch(number, *setup):
 
 def typical(batches):
     """By batch and kind, what each process takes."""
-    of_kind = lambda processes: [statistics.median(turns) for turns in processes]
-    return [{kind: of_kind(processes) for kind, processes in batch.items()} for batch in batches]
+    return [{kind: [statistics.median(turns) for turns in batch[kind]] for kind in KINDS} for batch in batches]
 
 
 def ratio(batches):
@@ -166,10 +166,12 @@ def drawn(batches, dice):
     return [{kind: dice.choices(processes, k=len(processes)) for kind, processes in batch.items()} for batch in again]
 
 
-def figures(batches):
+def show(batches):
     dice, took = random.Random(0), typical(batches)
     ratios = sorted(ratio(drawn(took, dice)) for _ in range(DRAWS))
-    return {"ratio": ratio(took), "range": [ratios[int(DRAWS * part)] for part in (0.05, 0.95)]}
+    low, high = [ratios[int(DRAWS * part)] for part in (0.05, 0.95)]
+    processes = sum(len(batch["weft"]) for batch in batches)
+    print(f"requests take {ratio(took):.4f} ({low:.4f} to {high:.4f}) under Weft, {processes} processes with and without")
 
 
 def work(graph):
@@ -198,10 +200,15 @@ def main():
     arguments.add_argument("--limit", type=float, default=540, help="begin no batch that would end later (seconds)")
     arguments.add_argument("--mps", action="store_true")
     arguments.add_argument("--graph", action="store_true")
+    arguments.add_argument("--from", dest="files", nargs="+", help="what was measured before, put together")
     arguments.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     asked = arguments.parse_args()
     if asked.work:
         return work(asked.graph)
+    if asked.files:
+        return show([batch for file in asked.files for batch in json.load(open(file))["median_us"]])
+    if not asked.out:
+        arguments.error("say where to write what is measured, or --from where to read it")
     program = [sys.executable, os.path.abspath(__file__), "--work", *["--graph"] * asked.graph]
     began, took, batches = time.monotonic(), 0.0, []
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -210,12 +217,10 @@ def main():
         batches.append(batch(len(batches), os.path.abspath(asked.weft), program, asked.mps))
         took = time.monotonic() - before
         print(f"batch {len(batches)} took {took:.0f} s", file=sys.stderr, flush=True)
-    found = figures(batches)
     about = {"machine": machine, "mps": asked.mps, "graph": asked.graph, "turns": TURNS, "requests": REQUESTS}
     with open(asked.out, "w") as file:
-        json.dump({**about, **found, "median_us": batches}, file)
-    processes, (low, high) = EACH * len(batches), found["range"]
-    print(f"requests take {found['ratio']:.4f} ({low:.4f} to {high:.4f}) under Weft, {processes} processes with and without")
+        json.dump({**about, "median_us": batches}, file)
+    show(batches)
 
 
 main()
