@@ -67,11 +67,18 @@ class FolderTest(unittest.TestCase):
     """Processes with one folder."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = os.path.join(folder.name, "weights")
+        folder = tempfile.mkdtemp()
+        self.addCleanup(self.remove, folder)
+        self.folder = os.path.join(folder, "weights")
         self.members = []
         self.addCleanup(self.end_all)
+
+    def remove(self, folder):
+        """A keeper ends some time after the last member and may write until then."""
+        until = time.monotonic() + 20
+        while os.path.exists(folder):
+            shutil.rmtree(folder, ignore_errors=time.monotonic() < until)
+            time.sleep(0.01)
 
     def end_all(self):
         for member in self.members:
