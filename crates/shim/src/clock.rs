@@ -126,6 +126,7 @@ impl Clock {
         self.unseen.tell(page, &self.looks);
         // What came before the next launch, and when it is done, is not known.
         self.last.store(NONE, Relaxed);
+        self.launched_ns.store(now_ns, Relaxed);
         page.busy_until_ns.fetch_max(now_ns, Relaxed);
     }
 
@@ -200,8 +201,11 @@ impl Clock {
             page.burst_ns_total.fetch_add(length, Relaxed);
             page.burst_wait_ns_total.fetch_add(waited_ns, Relaxed);
             page.burst_work_ns_total.fetch_add(work, Relaxed);
-            page.last_burst_ns.store(length, Relaxed);
+        } else {
+            page.unseen_bursts.fetch_add(1, Relaxed);
+            page.unseen_burst_ns_total.fetch_add(length, Relaxed);
         }
+        page.last_burst_ns.store(length, Relaxed);
         page.burst_since_ns.store(0, Relaxed);
     }
 
@@ -209,6 +213,18 @@ impl Clock {
     pub fn forget(&self) {
         self.run_length.store(0, Relaxed);
         self.last.store(NONE, Relaxed);
+    }
+
+    /// In a child after `fork`: what the parent launched is not ours to tell of.
+    pub(crate) fn forget_unseen(&self) {
+        self.unseen.forget();
+        self.looks.look_at_all();
+    }
+
+    /// Whether a kernel that goes to this stream follows another to the same.
+    #[inline(always)]
+    pub(crate) fn goes_on_with(&self, stream: u64) -> bool {
+        self.streams.is_last(stream)
     }
 }
 

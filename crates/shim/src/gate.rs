@@ -5,7 +5,7 @@
 //! | no daemon was ever found | goes; nothing is limited, which is said once |
 //! | the daemon speaks another version | goes; said once |
 //! | the daemon is dead (its heartbeat is older than 100 ms) | latency and standard: goes. Best-effort: goes, with half the depth; bursts of others still hold it. No quota. Memory limits hold on, from the page |
-//! | a new daemon is there | its predecessor's heartbeat stops: from 10 ms on, launches look every 10 ms whether it hung up, connect without waiting, and obey the new one from then on |
+//! | a new daemon is there | its predecessor's heartbeat stops: from 10 ms on, launches look every 10 ms whether it hung up, connect without waiting, and obey the new one from then on; those of who is alone, from the next burst on |
 //! | the control page is rubbish | as without a daemon |
 //! | a more important tenant's page is rubbish, or the tenant is killed or stopped in a burst | its burst counts until 2 ms after its predicted end, or 200 ms after it began to wait for the GPU, and never holds one launch for longer than 20 ms; a daemon clears its page before that |
 //! | the daemon holds the gate and dies | the gate is open 100 ms later |

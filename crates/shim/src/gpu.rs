@@ -112,6 +112,13 @@ impl Gpu {
         self.window.get()?.as_ref()
     }
 
+    /// Has the page know of all launches.
+    pub(crate) fn tell_unseen(&self) {
+        if let Some(window) = self.window() {
+            self.clock.unseen.tell(window.own(), &self.clock.looks);
+        }
+    }
+
     /// Bytes that this process uses.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::SeqCst)
@@ -248,6 +255,7 @@ impl Gpu {
         self.samples.forget();
         self.space.forget();
         self.clock.forget();
+        self.clock.forget_unseen();
         self.used.store(0, Ordering::SeqCst);
         self.primary_holders.store(0, Ordering::Relaxed);
         self.in_use.store(false, Ordering::Relaxed);

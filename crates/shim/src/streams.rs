@@ -50,6 +50,12 @@ impl Streams {
         }
     }
 
+    /// Whether it is the one that was launched to last.
+    #[inline(always)]
+    pub(crate) fn is_last(&self, stream: u64) -> bool {
+        self.last.load(Relaxed) == stream
+    }
+
     #[cold]
     fn turn_to(&self, stream: u64, sequence: u64, at_ns: u64) {
         let before = self.last.swap(stream, Relaxed);

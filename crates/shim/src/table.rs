@@ -15,7 +15,7 @@ use crate::types::{
 };
 use crate::{resolve, unseen};
 use std::ffi::{c_int, c_uint, c_ulonglong};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Where the real function is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,10 @@ unsafe impl Sync for Row {}
 /// What a call looks at first. Kernels are near the beginning of the table, in the same cache line as `quiet`.
 #[repr(C, align(64))]
 pub(crate) struct Hooks {
-    /// The GPU on which kernels are only counted, + 1; 0 for none.
-    pub(crate) quiet: AtomicUsize,
+    /// On which GPU kernels are only counted, if on any.
+    pub(crate) quiet: AtomicU64,
+    /// And for how long, by the daemon's clock.
+    pub(crate) until_ns: AtomicU64,
     /// The real functions, once they are known.
     pub(crate) real: [AtomicPtr<()>; COUNT],
 }
@@ -62,9 +64,9 @@ pub(crate) struct Hooks {
 macro_rules! entry_points {
     ($($library:ident {$(
         fn $name:ident = $base:literal $since:literal $default:ident ($($argument:ident: $type:ty),* $(,)?) => $op:path
-            $(, unless $passes:path)?;
+            $(, unless $passes:path, $where:ident)?;
     )*})*) => {
-        /// The number of a function in [`TABLE`] and [`REAL`].
+        /// The number of a function in [`TABLE`] and [`Hooks::real`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(non_camel_case_types, reason = "the driver's names")]
         pub(crate) enum Entry { $($($name,)*)* }
@@ -84,7 +86,8 @@ macro_rules! entry_points {
 
         /// What a call needs.
         pub(crate) static HOOKS: Hooks = Hooks {
-            quiet: AtomicUsize::new(0),
+            quiet: AtomicU64::new(0),
+            until_ns: AtomicU64::new(0),
             real: [const { AtomicPtr::new(std::ptr::null_mut()) }; COUNT],
         };
 
@@ -96,13 +99,10 @@ macro_rules! entry_points {
                 #[allow(improper_ctypes_definitions, clippy::too_many_arguments, reason = "the driver's signature")]
                 #[cfg_attr(not(test), unsafe(no_mangle))]
                 pub(crate) extern "C" fn $name($($argument: $type),*) -> CuResult {
-                    if false $(|| $passes())? {
-                        let real = HOOKS.real[Entry::$name as usize].load(Ordering::Acquire);
-                        if !real.is_null() {
-                            return real::$name(real, $($argument),*);
-                        }
-                    }
-                    looked_at::$name($($argument),*)
+                    let real = HOOKS.real[Entry::$name as usize].load(Ordering::Acquire);
+                    let passes = !real.is_null() && (false $(|| $passes($where))?);
+                    // One call for both, which so is a jump that leaves the program's arguments where they are.
+                    call::$name(if passes { real } else { looked_at::$name as *mut () }, $($argument),*)
                 }
             )*)*
         }
@@ -119,26 +119,26 @@ macro_rules! entry_points {
                 )?
                 #[allow(improper_ctypes_definitions, clippy::too_many_arguments, reason = "the driver's signature")]
                 pub(super) extern "C" fn $name($($argument: $type),*) -> CuResult {
-                    let call = move |real: *mut ()| real::$name(real, $($argument),*);
+                    let call = move |real: *mut ()| call::$name(real, $($argument),*);
                     enter(Entry::$name, call, #[inline(always)] |driver| $op(driver, $($argument),*))
                 }
             )*)*
         }
 
-        /// The driver's own, by their addresses.
+        /// Calls by address: of the driver's own function, or of what is done where a call is looked at.
         #[allow(non_snake_case, reason = "the driver's names")]
-        mod real {
+        mod call {
             use super::*;
             $($(
                 #[allow(clippy::too_many_arguments, reason = "the driver's signature")]
                 #[inline(always)]
-                pub(super) fn $name(real: *mut (), $($argument: $type),*) -> CuResult {
-                    type Real = unsafe extern "C" fn($($type),*) -> CuResult;
-                    // SAFETY: `real` is the address that the driver's library gives for this name, whose type in the
-                    // driver's header is `Real`; pointers to functions are of one size.
-                    let real = unsafe { std::mem::transmute::<*mut (), Real>(real) };
+                pub(super) fn $name(address: *mut (), $($argument: $type),*) -> CuResult {
+                    type Called = unsafe extern "C" fn($($type),*) -> CuResult;
+                    // SAFETY: it is the address that the driver's library gives for this name, whose type in the
+                    // driver's header is `Called`, or ours, which has the same; pointers to functions are of one size.
+                    let function = unsafe { std::mem::transmute::<*mut (), Called>(address) };
                     // SAFETY: these are the program's own arguments, passed on unchanged.
-                    unsafe { real($($argument),*) }
+                    unsafe { function($($argument),*) }
                 }
             )*)*
         }
@@ -157,16 +157,18 @@ Cuda {
     // Work: these pass the gate.
     fn cuLaunchKernel = "cuLaunchKernel" 4000 Legacy
         (f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
-         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<false>, unless unseen::passes;
+         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<false>,
+        unless unseen::on::<false>, stream;
     fn cuLaunchKernel_ptsz = "cuLaunchKernel" 7000 PerThread
         (f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
-         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<true>, unless unseen::passes;
+         stream: Stream, parameters: Opaque, extra: Opaque) => launch::kernel::<true>,
+        unless unseen::on::<true>, stream;
     fn cuLaunchKernelEx = "cuLaunchKernelEx" 11060 Legacy
         (config: Out<LaunchConfig>, f: Function, parameters: Opaque, extra: Opaque) => launch::kernel_ex::<false>,
-        unless unseen::passes;
+        unless unseen::as_said::<false>, config;
     fn cuLaunchKernelEx_ptsz = "cuLaunchKernelEx" 11060 PerThread
         (config: Out<LaunchConfig>, f: Function, parameters: Opaque, extra: Opaque) => launch::kernel_ex::<true>,
-        unless unseen::passes;
+        unless unseen::as_said::<true>, config;
     fn cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel" 9000 Legacy
         (f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
          stream: Stream, parameters: Opaque) => launch::cooperative::<false>;

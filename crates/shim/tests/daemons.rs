@@ -425,7 +425,7 @@ fn who_is_alone_is_looked_at_again_when_somebody_comes() {
         let daemon = Daemon::start(&machine.socket(), |control| control.others.store(0, Ordering::Relaxed));
         let mut child = machine.shared(&machine.compile("bursts")).args(["--bursts", "100000"]).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(30);
-        // Of so many bursts, in thousandths, how many were looked at.
+        // Of so many more bursts, in thousandths, how many were looked at.
         let looked_at = |bursts: u64| {
             let seen = || daemon.pages().first().map_or((0, 0), |page| (page.launches, page.bursts));
             let (launches, before) = seen();

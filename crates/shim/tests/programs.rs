@@ -9,30 +9,37 @@ use weft_tests::when_calm;
 
 /// Runs a program without and with the library and a daemon; it prints the same, and the pages say the truth.
 fn check(name: &str, arguments: &[&str]) -> Vec<Tenant> {
-    check_alone(name, arguments);
     check_as(0, name, arguments);
     check_as(2, name, arguments)
 }
 
 fn check_as(class: u32, name: &str, arguments: &[&str]) -> Vec<Tenant> {
-    check_by(name, arguments, move |control| control.class.store(class, Ordering::Relaxed))
+    check_with(name, arguments, &[], move |control| control.class.store(class, Ordering::Relaxed))
 }
 
 /// As a latency tenant that has the GPU to itself.
 fn check_alone(name: &str, arguments: &[&str]) -> Vec<Tenant> {
-    check_by(name, arguments, |control| {
-        control.class.store(0, Ordering::Relaxed);
-        control.others.store(0, Ordering::Relaxed);
-    })
+    check_with(name, arguments, &[], alone)
 }
 
-fn check_by(name: &str, arguments: &[&str], rule: impl Fn(&ControlPage) + Send + 'static) -> Vec<Tenant> {
+fn alone(control: &ControlPage) {
+    control.class.store(0, Ordering::Relaxed);
+    control.others.store(0, Ordering::Relaxed);
+}
+
+fn check_with(
+    name: &str,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    rule: impl Fn(&ControlPage) + Send + 'static,
+) -> Vec<Tenant> {
     let machine = Machine::new();
     let program = machine.compile(name);
-    let native = run(machine.native(&program).args(arguments).env("FAKECUDA_STATE", machine.path("native")));
+    let mut native = machine.native(&program);
+    let native = run(native.args(arguments).env("FAKECUDA_STATE", machine.path("native")).envs(variables.to_vec()));
     assert_eq!(native.code, Some(0), "{name}: {}", native.stderr);
     let daemon = Daemon::start(&machine.socket(), rule);
-    let shared = run(machine.shared(&program).args(arguments));
+    let shared = run(machine.shared(&program).args(arguments).envs(variables.to_vec()));
     assert_eq!(shared.stdout, native.stdout, "{name}: {}", shared.stderr);
     assert_eq!(shared.code, Some(0), "{name}: {}", shared.stderr);
     let pages = daemon.pages();
@@ -237,13 +244,31 @@ fn requests_as_frameworks_make_them_are_seen_as_they_are() {
 #[test]
 fn who_is_alone_is_counted_exactly_and_charged_what_it_used() {
     when_calm(|| {
-        let page = &check_alone("bursts", &["--bursts", "1000", "--graph", "40"])[0];
-        assert!((32..150).contains(&page.bursts), "{} bursts of 1000 were looked at", page.bursts);
-        let used_ns = (page.launches + page.graph_kernels) * 20_000;
-        let charged = page.charged_ns * 100 / used_ns;
-        assert!((75..=150).contains(&charged), "charged {charged}% of what was used");
-        check_alone("bursts", &["--threads", "4", "--every", "7", "--us", "3"]);
+        // Plain, with a graph now and then and in every burst, and with another stream in every second.
+        for (with, most_looked_at) in [("--none", 100), ("--graph", 150), ("--side", 700)] {
+            let every = if with == "--side" { "2" } else { "40" };
+            let page = &check_alone("bursts", &["--bursts", "1000", with, every])[0];
+            let bursts = page.bursts + page.unseen_bursts;
+            assert!((950..=1050).contains(&bursts), "{with}: {bursts} bursts of 1000");
+            assert!((32..most_looked_at).contains(&page.bursts), "{with}: {} bursts were looked at", page.bursts);
+            let used_ns = (page.launches + page.graph_kernels) * 20_000;
+            let charged = page.charged_ns * 100 / used_ns;
+            assert!((75..=150).contains(&charged), "{with}: charged {charged}% of what was used");
+        }
+        let page = &check_alone("bursts", &["--graph", "1"])[0];
+        assert_eq!(page.unseen_bursts, 0, "what a kernel takes is not known where there is always a graph");
     });
+}
+
+#[test]
+fn threads_and_gpus_of_who_is_alone_are_counted_exactly() {
+    check_alone("bursts", &["--threads", "4", "--every", "7", "--us", "3"]);
+    let pages = check_alone("bursts", &["--threads", "4", "--turns", "1", "--every", "7", "--us", "3"]);
+    // A thread that is done leaves work behind, which the others do not wait for.
+    assert!(pages[0].unseen_bursts > 100, "of 1600: {pages:?}");
+    let pages = check_with("bursts", &["--second", "1"], &[("FAKECUDA_GPUS", "2")], alone);
+    assert_eq!(pages.iter().map(|page| page.launches).collect::<Vec<_>>(), [401 * 20, 30]);
+    assert!((100..=210).contains(&pages[0].unseen_bursts), "until it used the other: {pages:?}");
 }
 
 #[test]

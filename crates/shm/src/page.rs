@@ -17,7 +17,7 @@ use std::mem::offset_of;
 /// "WEFT" in memory.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WEFT");
 /// Of the pages and the messages together: a shim and a daemon that differ refuse each other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// How large a page is.
 pub const PAGE_BYTES: usize = 4096;
 /// How many processes may use one GPU at a time.
@@ -106,7 +106,7 @@ pub struct TenantPage {
     pub waiting_since_ns: AtomicU64,
     reserved_launches: [AtomicU64; 2],
 
-    /// Bursts that ended.
+    /// Bursts that ended and were looked at launch by launch.
     pub bursts: AtomicU64,
     /// Their lengths together.
     pub burst_ns_total: AtomicU64,
@@ -116,7 +116,11 @@ pub struct TenantPage {
     pub burst_wait_ns_total: AtomicU64,
     /// The GPU time that was charged in them.
     pub burst_work_ns_total: AtomicU64,
-    reserved_bursts: [AtomicU64; 3],
+    /// Other bursts that ended: launches of which were only counted.
+    pub unseen_bursts: AtomicU64,
+    /// Their lengths together.
+    pub unseen_burst_ns_total: AtomicU64,
+    reserved_bursts: AtomicU64,
 
     /// Bytes of GPU memory in use by this process.
     pub used_bytes: AtomicU64,
@@ -240,7 +244,9 @@ impl TenantPage {
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
         let more = [&self.burst_wait_ns_total, &self.burst_work_ns_total, &self.confined, &self.asides];
-        for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more) {
+        let unseen = [&self.unseen_bursts, &self.unseen_burst_ns_total];
+        for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more).chain(&unseen)
+        {
             word.store(0, Ordering::Relaxed);
         }
         for word in &self.hooks {

@@ -80,6 +80,7 @@ pub(super) struct Account {
 struct Look {
     wanted_ns: u64,
     bursts: u64,
+    unseen: u64,
     burst_ns: u64,
     burst_wait_ns: u64,
     burst_work_ns: u64,
@@ -175,13 +176,16 @@ impl Account {
         let charged = grew(page.charged_ns, &mut seen.charged_ns).min(CHARGE_MOST_NS);
         let waited = grew(page.waited_ns, &mut seen.waited_ns).min(CHARGE_MOST_NS);
         let bursts = grew(page.bursts, &mut seen.bursts);
+        let unseen = grew(page.unseen_bursts, &mut seen.unseen_bursts);
         self.launches =
             self.launches.saturating_add(grew(page.launches.saturating_add(page.graph_launches), &mut seen.launches));
         self.refused = self.refused.saturating_add(grew(page.refused, &mut seen.refused));
         self.charged_ns = self.charged_ns.saturating_add(charged);
         self.waited_ns = self.waited_ns.saturating_add(waited);
         self.look.bursts = self.look.bursts.saturating_add(bursts);
+        self.look.unseen = self.look.unseen.saturating_add(unseen);
         let burst_ns = grew(page.burst_ns_total, &mut seen.burst_ns_total).min(CHARGE_MOST_NS);
+        let unseen_ns = grew(page.unseen_burst_ns_total, &mut seen.unseen_burst_ns_total).min(CHARGE_MOST_NS);
         self.look.burst_ns = self.look.burst_ns.saturating_add(burst_ns);
         let wait_ns = grew(page.burst_wait_ns_total, &mut seen.burst_wait_ns_total).min(CHARGE_MOST_NS);
         self.look.burst_wait_ns = self.look.burst_wait_ns.saturating_add(wait_ns);
@@ -214,16 +218,19 @@ impl Account {
 
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
         // Beside others it is done later than its own clock says, which a burst that goes on shows. What began before or
-        // ends later is counted for as much of it as is in this look: short bursts would seem twice as long otherwise.
+        // ends later is counted for as much of it as is in this look: short bursts would seem twice as long otherwise. What
+        // was only counted is charged when its burst ends, some of which may have been counted as it went on.
         let length = to_ns - from_ns;
+        let counted = seen.burst_counted_ns;
+        let ends = bursts > 0 || unseen > 0;
+        let charged = if unseen > 0 { charged.saturating_sub(counted) } else { charged };
         let before = std::mem::replace(&mut seen.busy_until_ns, page.busy_until_ns).saturating_sub(from_ns);
         let by_its_clock = before.saturating_add(charged).saturating_sub(page.busy_until_ns.saturating_sub(to_ns));
         let goes_on = page.syncing_since_ns != 0 || page.busy_until_ns.saturating_add(stalled_ns) > from_ns;
         let going_on = page.burst_since_ns != 0 && page.burst_since_ns <= to_ns && goes_on;
         let going_on = if going_on { to_ns - page.burst_since_ns.max(from_ns) } else { 0 };
-        let ended = burst_ns.saturating_sub(seen.burst_counted_ns);
-        let counted = if bursts > 0 { 0 } else { seen.burst_counted_ns };
-        seen.burst_counted_ns = counted.saturating_add(going_on);
+        let ended = burst_ns.saturating_add(unseen_ns).saturating_sub(counted);
+        seen.burst_counted_ns = if ends { going_on } else { counted.saturating_add(going_on) };
         let busy = by_its_clock.max(ended.saturating_add(going_on)).min(length);
         seen.waiting = page.waiting_since_ns != 0 && page.waiting_since_ns <= to_ns;
         let waiting = if seen.waiting { to_ns - page.waiting_since_ns.max(from_ns).min(to_ns) } else { 0 };
@@ -241,7 +248,7 @@ impl Account {
     pub(super) fn end(&mut self, interval: Interval, company: Company) {
         let Interval { from_ns, to_ns } = interval;
         self.wanted_ns = self.wanted_ns.saturating_add(self.look.wanted_ns.min(to_ns - from_ns));
-        self.bursts = self.bursts.saturating_add(self.look.bursts);
+        self.bursts = self.bursts.saturating_add(self.look.bursts).saturating_add(self.look.unseen);
         self.company = self.company.and(company);
         if self.look.bursts > 0 {
             self.end_bursts();

@@ -84,6 +84,7 @@ fn gone(context: usize) {
         }
     }
     for gpu in gpu::in_use() {
+        gpu.tell_unseen();
         gpu.samples.forget_context(context);
         if gpu.primary.load(Ordering::Relaxed) == context {
             gpu.space.forget_parts();

@@ -114,15 +114,17 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
     let Some(gpu) = gpu::of_stream(stream) else { return driver.call() };
     let Some(window) = gpu.window() else { return driver.call() };
     let now = gpu::ticks().now_ns();
-    if unseen::is_on() || gpu.clock.unseen.any() {
+    let mut state = unseen::state();
+    if unseen::is_on(state) || gpu.clock.unseen.any() {
         rarely();
-        unseen::end();
+        state = unseen::end();
         gpu.clock.look_again(window.own(), now);
     }
     let number = IDENTITIES.find_after(gpu.clock.last(), key);
     let place = IDENTITIES.place(number);
     if place.is_new() {
         rarely();
+        gpu.clock.looks.saw_new();
         notes::introduce(window, place, identity());
     }
     let launch = Passing { gpu, window, number, stream, now_ns: now };
@@ -140,8 +142,8 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
             return launch.limited::<GRAPH, MOVABLE>(driver, class, on);
         }
         let result = launch.count::<GRAPH>(|| driver.call());
-        if MOVABLE && launch.began_burst() && !late && control.word(|page| &page.others) == 0 {
-            unseen::begin(gpu);
+        if MOVABLE && launch.began_burst() && !(late || moved) && control.word(|page| &page.others) == 0 {
+            unseen::begin(gpu, state, control.word(|page| &page.heartbeat_ns));
         }
         return result;
     }
@@ -189,6 +191,7 @@ impl Passing<'_> {
             rarely();
             page.charged_ns.fetch_sub(charged, Relaxed);
         } else if GRAPH {
+            self.gpu.clock.looks.saw_graph();
             page.graph_launches.fetch_add(1, Relaxed);
             page.graph_kernels.fetch_add(IDENTITIES.place(self.number).kernels(), Relaxed);
         } else {

@@ -329,7 +329,8 @@ fn what_a_burst_is_compared_with_is_its_own_work() {
 /// Bursts of 850 us, one begun every 1.7 ms: half of the time, wherever looks come.
 #[test]
 fn what_reaches_from_one_look_into_the_next_is_counted_once() {
-    for waits in [true, false] {
+    // What is only counted is charged when it is done.
+    for (waits, unseen) in [(true, false), (false, false), (true, true)] {
         let mut bench = Bench::new(&[r#"{"class": "latency"}"#]);
         bench.tick();
         let begun = bench.now_ns;
@@ -338,21 +339,29 @@ fn what_reaches_from_one_look_into_the_next_is_counted_once() {
             let (from, to) = (begun + look * 2 * MS, begun + (look + 1) * 2 * MS);
             let page = bench.page(0);
             let launched = (from - begun).div_ceil(every)..(to - begun).div_ceil(every);
-            for at in launched.map(|number| begun + number * every) {
+            for at in launched.map(|number| begun + number * every).filter(|_| !unseen) {
                 page.charged_ns.fetch_add(burst, Ordering::Relaxed);
                 page.busy_until_ns.store(at + burst, Ordering::Relaxed);
             }
             let last = begun + (to - begun - 1) / every * every;
             let ended = |until: u64| (until - begun + every - burst) / every;
             page.burst_since_ns.store(if last + burst > to && waits { last } else { 0 }, Ordering::Relaxed);
-            if waits {
+            if unseen {
+                let goes_on = last + burst > to;
+                page.charged_ns.store(ended(to) * burst, Ordering::Relaxed);
+                page.busy_until_ns.store(last + if goes_on { 1_000 } else { burst }, Ordering::Relaxed);
+                page.unseen_bursts.store(ended(to), Ordering::Relaxed);
+                page.unseen_burst_ns_total.store(ended(to) * burst, Ordering::Relaxed);
+            } else if waits {
                 page.bursts.store(ended(to), Ordering::Relaxed);
                 page.burst_ns_total.store(ended(to) * burst, Ordering::Relaxed);
             }
             bench.tick();
         }
         let part = bench.board.view.tenants[0].wanted.nanos() * 1_000 / (2_000 * MS);
-        assert!((495..=505).contains(&part), "{part} thousandths, and it waits: {waits}");
+        assert!((495..=505).contains(&part), "{part} thousandths, and it waits: {waits}, unseen: {unseen}");
+        let bursts = bench.board.view.tenants[0].bursts;
+        assert_eq!(bursts, if waits { 1_176 } else { 0 }, "they are a rate, whether or not they were looked at");
     }
 }
 
