@@ -29,7 +29,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KINDS = ["alone", "weft"]
 EACH = 8
 TURNS, REQUESTS, WARM = 60, 10, 2
-MEASURED, REST = {2, 3}, set(range(4, os.cpu_count() or 8))
+CORES = 8
+MEASURED, REST = {2, 3}, set(range(4, os.cpu_count() or CORES))
 DRAWS = 2000
 
 
@@ -59,9 +60,9 @@ class Process:
         self.process = self.popen(command)
 
     def popen(self, command):
-        log = open(os.path.join(self.folder, "log"), "a")
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=self.environment)
+        with open(os.path.join(self.folder, "log"), "a") as log:
+            return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=self.environment)
 
     def ready(self):
         while line := self.process.stdout.readline():
@@ -174,6 +175,15 @@ def show(batches):
     print(f"requests take {ratio(took):.4f} ({low:.4f} to {high:.4f}) under Weft, {processes} processes with and without")
 
 
+def measured(path):
+    """The batches in a file that this wrote."""
+    try:
+        with open(path) as file:
+            return json.load(file)["median_us"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.exit(f"{path} is nothing that this wrote: {error!r}")
+
+
 def work(graph):
     """A process that is measured."""
     sys.path.insert(0, os.path.join(HERE, "../workloads"))
@@ -206,9 +216,14 @@ def main():
     if asked.work:
         return work(asked.graph)
     if asked.files:
-        return show([batch for file in asked.files for batch in json.load(open(file))["median_us"]])
+        return show([batch for file in asked.files for batch in measured(file)])
     if not asked.out:
         arguments.error("say where to write what is measured, or --from where to read it")
+    if (os.cpu_count() or 1) < CORES:
+        sys.exit(f"{CORES} cores are needed, so that nothing else runs on those that are measured")
+    for file in [asked.weft, "nvidia-smi", *["nvidia-cuda-mps-control"] * asked.mps]:
+        if shutil.which(file) is None:
+            sys.exit(f"{file} is not there: build weft with `cargo build --release -p weft -p weft-shim`, and run this on a GPU")
     program = [sys.executable, os.path.abspath(__file__), "--work", *["--graph"] * asked.graph]
     began, took, batches = time.monotonic(), 0.0, []
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]

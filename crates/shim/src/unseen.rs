@@ -7,7 +7,8 @@
 //! Invariants:
 //! 1. It begins with the first launch of a burst, which was looked at: whether the daemon lives and what it says is seen
 //!    in every burst. It ends with the burst; when somebody else comes; when there is a limit; when something else than a
-//!    kernel, or one to another stream, is launched; after 100 ms; and after [`MOST`] launches, if the daemon died.
+//!    kernel, or one to another stream, is launched; after 100 ms by the daemon's clock; and after [`MOST`] launches,
+//!    also where that clock stands still.
 //! 2. Nothing is learned from a burst of which a part was not looked at, but how long it took.
 //! 3. Each launch is counted, also one that the driver refuses, and charged what one took on average in bursts that were
 //!    looked at. What a process launched last, and did not wait for before it was killed, is not told of.
