@@ -9,6 +9,13 @@ use std::sync::Arc;
 pub struct Catalog {
     /// In order.
     pub entries: Vec<Entry>,
+    /// Whether a scheduler has said which models there are.
+    #[serde(default = "known")]
+    pub known: bool,
+}
+
+fn known() -> bool {
+    true
 }
 
 /// One version of one model.
@@ -26,6 +33,62 @@ pub struct Entry {
     pub workers_ready: usize,
     /// Workers that it is to have now.
     pub workers_wanted: usize,
+    /// Who asked for it.
+    #[serde(default)]
+    pub source: Source,
+    /// What its warm-up showed, and how it is since.
+    #[serde(default)]
+    pub health: Health,
+}
+
+/// Who asked for a deployment, and so who may change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// A command, such as `weft deploy`: it is in the store.
+    #[default]
+    Command,
+    /// The configuration file, which is read at every start.
+    File,
+    /// The configuration file, which took the place of a command's deployment at this start.
+    FileOverCommand,
+}
+
+impl Source {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::Command => "command",
+            Source::File | Source::FileOverCommand => "file",
+        }
+    }
+
+    /// Whether the configuration file has the say.
+    pub const fn is_file(self) -> bool {
+        matches!(self, Source::File | Source::FileOverCommand)
+    }
+}
+
+/// What is known of a model version beyond its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Batch sizes and how long they took in the warm-up of its first worker, in nanoseconds, sizes rising.
+    pub measured: Vec<(usize, u64)>,
+    /// Why none of its workers could take a batch right now, where it should have some.
+    pub trouble: Option<String>,
+    /// Whether it was ordered just now and is taken away again if it never works.
+    pub on_trial: bool,
+}
+
+impl Entry {
+    /// Whether it can be asked, and somebody would answer.
+    pub fn is_ready(&self) -> bool {
+        self.state == State::Ready && self.health.trouble.is_none()
+    }
+
+    /// Whether somebody unloaded it, and nobody expects it to answer.
+    pub fn is_unloaded(&self) -> bool {
+        matches!(&self.state, State::Unavailable(reason) if reason == UNLOADED)
+    }
 }
 
 /// Why a model that was unloaded is not available.
@@ -48,6 +111,9 @@ pub enum NotFound {
     /// No model of that name.
     #[error("unknown model `{0}`")]
     Model(String),
+    /// Which models there are is not known yet.
+    #[error("which models there are is not known yet: no scheduler was reached so far")]
+    NotKnownYet,
     /// The model is known and has no workers.
     #[error("model `{0}` is not loaded")]
     Unloaded(String),
@@ -74,7 +140,9 @@ impl Catalog {
     /// A version of a model. Without one, the highest that is ready, else the highest.
     pub fn find(&self, name: &str, version: Option<&str>) -> Result<&Entry, NotFound> {
         let versions = self.versions(name);
-        let Some(highest) = versions.last() else { return Err(NotFound::Model(name.to_string())) };
+        let Some(highest) = versions.last() else {
+            return Err(if self.known { NotFound::Model(name.to_string()) } else { NotFound::NotKnownYet });
+        };
         let Some(wanted) = version.filter(|version| !version.is_empty()) else {
             return Ok(versions.iter().rev().find(|entry| entry.state == State::Ready).unwrap_or(highest));
         };
@@ -152,7 +220,7 @@ pub struct Overview {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeView {
     /// Its number.
-    pub node: u16,
+    pub node: u32,
     /// What people call it.
     pub name: String,
     /// Where gateways on other machines reach it; empty where they need not.
@@ -188,6 +256,8 @@ pub enum WorkerState {
     Starting,
     /// Taking batches.
     Ready,
+    /// Ready when it was last heard of, which is too long ago: given nothing until it is heard again.
+    Silent,
     /// Dead, about to be started again.
     Restarting,
     /// Finishing what it has.
@@ -200,6 +270,7 @@ impl WorkerState {
         match self {
             WorkerState::Starting => "starting",
             WorkerState::Ready => "ready",
+            WorkerState::Silent => "silent",
             WorkerState::Restarting => "restarting",
             WorkerState::Stopping => "stopping",
         }

@@ -4,8 +4,8 @@
 //! the stream that brought it.
 
 use crate::{
-    Answer, Arrival, DataType, Failure, FromNode, Grant, Line, Outputs, Percent, Refusal, Tensor, ToGateway, ToNode,
-    WorkerId,
+    Answer, Arrival, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent, Refusal,
+    Running, Tensor, ToGateway, ToNode, WorkerId, session_of,
 };
 use policy::{Reason, Span};
 use std::sync::Arc;
@@ -18,6 +18,48 @@ pub mod proto {
 }
 
 use proto::{from_node, refuse, to_gateway, to_node};
+
+/// The version of the protocol. Raised whenever one side could misunderstand the other.
+pub const PROTOCOL: u32 = 2;
+/// The metadata in which whoever opens a stream says which version it speaks.
+pub const PROTOCOL_KEY: &str = "weft-protocol";
+/// The metadata in which a gateway says which node it expects at an address.
+pub const NODE_KEY: &str = "weft-node";
+/// The largest message between machines: a batch of tensors, or a catalog. A larger one ends its stream.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+
+/// Adds to a request what everybody must bring: the version of the protocol and the join token.
+pub fn introduce<T>(request: &mut tonic::Request<T>, token: Option<&str>) -> Result<(), Nonsense> {
+    request.metadata_mut().insert(PROTOCOL_KEY, PROTOCOL.into());
+    if let Some(token) = token {
+        let value = format!("Bearer {token}").parse();
+        let value = value.map_err(|_| Nonsense("the join token has characters that cannot be sent".into()))?;
+        request.metadata_mut().insert("authorization", value);
+    }
+    Ok(())
+}
+
+/// Checks what [`introduce`] added; `who` is the one that asks, for the text.
+pub fn admit<T>(request: &tonic::Request<T>, token: Option<&str>, who: &str) -> Result<(), tonic::Status> {
+    let brought = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok());
+    if let Some(token) = token
+        && !crate::env::is_same_secret(
+            token,
+            brought("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default(),
+        )
+    {
+        return Err(tonic::Status::unauthenticated("the join token is missing or wrong"));
+    }
+    let speaks = brought(PROTOCOL_KEY).and_then(|version| version.parse().ok()).unwrap_or(1);
+    if speaks != PROTOCOL {
+        let text = format!(
+            "this {who} speaks version {speaks} of the cluster protocol and the other side version {PROTOCOL}: run the \
+             same version of weft on all machines"
+        );
+        return Err(tonic::Status::failed_precondition(text));
+    }
+    Ok(())
+}
 
 /// What is wrong with a message.
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +97,10 @@ pub fn from_arrival(arrival: Arrival) -> proto::Arrival {
     }
 }
 
-/// A request from another machine, whose numbers begin with `gateway`.
-pub fn to_arrival(arrival: proto::Arrival, gateway: u16) -> Result<Arrival, Nonsense> {
-    if arrival.request >> 48 != u64::from(gateway) {
-        return wrong(format!("request {} is not one of gateway {gateway}'s", arrival.request));
+/// A request from another machine, of this session.
+pub fn to_arrival(arrival: proto::Arrival, session: u32) -> Result<Arrival, Nonsense> {
+    if session_of(arrival.request) != session {
+        return wrong(format!("request {} is not one of session {session}'s", arrival.request));
     }
     // No request is older than an hour: longer deadlines are not accepted.
     let age = Duration::from_nanos(arrival.age_ns.min(3_600_000_000_000));
@@ -76,7 +118,7 @@ pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
     let message = match decision {
         ToGateway::Run(grant) => to_gateway::Message::Run(proto::Grant {
             worker: grant.worker.0,
-            node: u32::from(grant.node),
+            node: grant.node.0,
             address: grant.address.to_string(),
             batch: grant.batch,
             model: grant.model,
@@ -89,6 +131,10 @@ pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
                     let (reason, retry_after_ns) = (reason.name().to_string(), retry_after.nanos());
                     refuse::Refusal::Late(proto::Late { reason, retry_after_ns })
                 }
+                Refusal::TooSlow { takes, retry_after, .. } => {
+                    let (takes_ns, retry_after_ns) = (takes.nanos(), retry_after.nanos());
+                    refuse::Refusal::TooSlow(proto::TooSlow { takes_ns, retry_after_ns })
+                }
                 Refusal::Full { waiting, retry_after } => {
                     let (waiting, retry_after_ns) = (waiting as u64, retry_after.nanos());
                     refuse::Refusal::Full(proto::Full { waiting, retry_after_ns })
@@ -99,19 +145,20 @@ pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
                 }
                 Refusal::Starting { expected } => refuse::Refusal::Starting(expected.nanos()),
                 Refusal::Unavailable(text) => refuse::Refusal::Unavailable(text),
+                expired @ Refusal::Expired { .. } => refuse::Refusal::Unavailable(expired.to_string()),
             };
             to_gateway::Message::Refuse(proto::Refuse { request, refusal: Some(refusal) })
         }
+        ToGateway::Heartbeat => to_gateway::Message::Heartbeat(true),
     };
     proto::ToGateway { message: Some(message) }
 }
 
 /// Leave to run requests, from the scheduler on another machine.
 pub fn to_grant(grant: proto::Grant) -> Result<ToGateway, Nonsense> {
-    let Ok(node) = u16::try_from(grant.node) else { return wrong(format!("node {}", grant.node)) };
     Ok(ToGateway::Run(Grant {
         worker: WorkerId(grant.worker),
-        node,
+        node: Incarnation(grant.node),
         address: grant.address.into(),
         batch: grant.batch,
         model: grant.model,
@@ -128,6 +175,11 @@ pub fn to_refusal(refuse: proto::Refuse) -> Result<ToGateway, Nonsense> {
             let Some(reason) = Reason::parse(&late.reason) else { return wrong(format!("reason `{}`", late.reason)) };
             Refusal::Late { within: Span::ZERO, reason, retry_after: Span::from_nanos(late.retry_after_ns) }
         }
+        Some(refuse::Refusal::TooSlow(slow)) => Refusal::TooSlow {
+            within: Span::ZERO,
+            takes: Span::from_nanos(slow.takes_ns),
+            retry_after: Span::from_nanos(slow.retry_after_ns),
+        },
         Some(refuse::Refusal::Full(full)) => {
             Refusal::Full { waiting: full.waiting as usize, retry_after: Span::from_nanos(full.retry_after_ns) }
         }
@@ -141,14 +193,57 @@ pub fn to_refusal(refuse: proto::Refuse) -> Result<ToGateway, Nonsense> {
     Ok(ToGateway::Refuse { request: refuse.request, refusal })
 }
 
+fn from_ready(worker: WorkerId, info: &crate::ModelInfo, measured: &[(usize, Span)]) -> proto::Ready {
+    let size = |(size, took): &(usize, Span)| proto::Measured { size: *size as u32, took_ns: took.nanos() };
+    proto::Ready { worker: worker.0, info_json: to_json(info), measured: measured.iter().map(size).collect() }
+}
+
+fn to_ready(ready: &proto::Ready) -> Result<(crate::ModelInfo, Vec<(usize, Span)>), Nonsense> {
+    let measured = ready.measured.iter().map(|one| (one.size as usize, Span::from_nanos(one.took_ns))).collect();
+    Ok((from_json("what a worker found out", &ready.info_json)?, measured))
+}
+
+/// What a node says of itself when it joins, for the scheduler on another machine.
+pub fn from_hello(hello: NodeHello) -> proto::FromNode {
+    let running = |one: Running| proto::Running {
+        worker: one.worker.0,
+        spec_json: one.spec.map_or_else(String::new, |spec| to_json(&*spec)),
+        ready: one.ready.map(|(info, measured)| from_ready(one.worker, &info, &measured)),
+    };
+    let hello = proto::Hello {
+        name: hello.name,
+        virtual_gpus: hello.virtual_gpus as u32,
+        address: hello.address.to_string(),
+        incarnation: hello.incarnation.0,
+        workers: hello.workers.into_iter().map(running).collect(),
+        leaving: hello.leaving,
+    };
+    proto::FromNode { message: Some(from_node::Message::Hello(hello)) }
+}
+
+/// What a node on another machine says of itself when it joins.
+pub fn to_hello(hello: proto::Hello) -> Result<NodeHello, Nonsense> {
+    let running = |one: proto::Running| {
+        let spec = match one.spec_json.as_str() {
+            "" => None,
+            text => Some(Arc::new(from_json("a deployment", text)?)),
+        };
+        Ok(Running { worker: WorkerId(one.worker), spec, ready: one.ready.as_ref().map(to_ready).transpose()? })
+    };
+    Ok(NodeHello {
+        name: hello.name,
+        incarnation: Incarnation(hello.incarnation),
+        virtual_gpus: hello.virtual_gpus.min(100_000) as usize,
+        address: hello.address.into(),
+        workers: hello.workers.into_iter().map(running).collect::<Result<_, _>>()?,
+        leaving: hello.leaving,
+    })
+}
+
 /// News of a worker for the scheduler on another machine.
 pub fn from_news(news: FromNode) -> proto::FromNode {
     let message = match news {
-        FromNode::Ready { worker, info, measured } => {
-            let size = |(size, took): (usize, Span)| proto::Measured { size: size as u32, took_ns: took.nanos() };
-            let measured = measured.into_iter().map(size).collect();
-            from_node::Message::Ready(proto::Ready { worker: worker.0, info_json: to_json(&info), measured })
-        }
+        FromNode::Ready { worker, info, measured } => from_node::Message::Ready(from_ready(worker, &info, &measured)),
         FromNode::Done { worker, batch, size, took } => from_node::Message::Done(proto::Done {
             worker: worker.0,
             batch,
@@ -159,6 +254,8 @@ pub fn from_news(news: FromNode) -> proto::FromNode {
             from_node::Message::Lost(proto::Lost { worker: worker.0, reason, again_in_ns: again_in.nanos() })
         }
         FromNode::Stopped { worker } => from_node::Message::Stopped(worker.0),
+        FromNode::Leaving => from_node::Message::Leaving(true),
+        FromNode::Heartbeat => from_node::Message::Heartbeat(true),
     };
     proto::FromNode { message: Some(message) }
 }
@@ -167,11 +264,10 @@ pub fn from_news(news: FromNode) -> proto::FromNode {
 pub fn to_news(message: from_node::Message) -> Result<Option<FromNode>, Nonsense> {
     Ok(Some(match message {
         from_node::Message::Hello(_) => return Ok(None),
-        from_node::Message::Ready(ready) => FromNode::Ready {
-            worker: WorkerId(ready.worker),
-            info: from_json("what a worker found out", &ready.info_json)?,
-            measured: ready.measured.iter().map(|one| (one.size as usize, Span::from_nanos(one.took_ns))).collect(),
-        },
+        from_node::Message::Ready(ready) => {
+            let (info, measured) = to_ready(&ready)?;
+            FromNode::Ready { worker: WorkerId(ready.worker), info, measured }
+        }
         from_node::Message::Done(done) => FromNode::Done {
             worker: WorkerId(done.worker),
             batch: done.batch,
@@ -184,6 +280,8 @@ pub fn to_news(message: from_node::Message) -> Result<Option<FromNode>, Nonsense
             again_in: Span::from_nanos(lost.again_in_ns),
         },
         from_node::Message::Stopped(worker) => FromNode::Stopped { worker: WorkerId(worker) },
+        from_node::Message::Leaving(_) => FromNode::Leaving,
+        from_node::Message::Heartbeat(_) => FromNode::Heartbeat,
     }))
 }
 
@@ -262,7 +360,8 @@ pub fn from_answer(batch: u64, request: u64, answer: Answer) -> proto::Answer {
             leads: outputs.leads,
         }),
         Err(Failure::Model(text)) => Outcome::ModelFailed(text),
-        Err(Failure::WorkerDied | Failure::Unreachable) => Outcome::WorkerDied(true),
+        Err(Failure::WorkerDied) => Outcome::WorkerDied(true),
+        Err(Failure::NotRun(text)) => Outcome::NotRun(text),
     };
     proto::Answer { request, batch, outcome: Some(outcome) }
 }
@@ -280,6 +379,7 @@ pub fn to_answer(answer: proto::Answer) -> Result<(u64, u64, Answer), Nonsense> 
         }),
         Some(Outcome::ModelFailed(text)) => Err(Failure::Model(text)),
         Some(Outcome::WorkerDied(_)) => Err(Failure::WorkerDied),
+        Some(Outcome::NotRun(text)) => Err(Failure::NotRun(text)),
     };
     Ok((answer.batch, answer.request, outcome))
 }
@@ -299,11 +399,14 @@ mod tests {
         };
         assert_eq!(to_tensor(from_tensor(&tensor)).unwrap(), tensor);
         let outputs = Outputs { tensors: vec![tensor], computed: Span::from_millis(3), batch_size: 4, leads: true };
-        for answer in [Ok(outputs), Err(Failure::Model("no".into())), Err(Failure::WorkerDied)] {
+        let failures = [Failure::Model("no".into()), Failure::WorkerDied, Failure::NotRun("why".into())];
+        for answer in failures.map(Err).into_iter().chain([Ok(outputs)]) {
             assert_eq!(to_answer(from_answer(3, 7, answer.clone())).unwrap(), (3, 7, answer));
         }
-        for reason in Reason::ALL {
-            let refusal = Refusal::Late { within: Span::ZERO, reason, retry_after: Span::from_millis(2) };
+        let (within, retry_after) = (Span::ZERO, Span::from_millis(2));
+        let late = Reason::ALL.map(|reason| Refusal::Late { within, reason, retry_after });
+        let slow = Refusal::TooSlow { within, takes: Span::from_millis(180), retry_after };
+        for refusal in late.into_iter().chain([slow]) {
             let sent = from_decision(ToGateway::Refuse { request: 5, refusal: refusal.clone() });
             let Some(to_gateway::Message::Refuse(refuse)) = sent.message else { panic!("it is a refusal") };
             let ToGateway::Refuse { request: 5, refusal: got } = to_refusal(refuse).unwrap() else {
@@ -315,8 +418,13 @@ mod tests {
 
     #[test]
     fn a_gateway_cannot_speak_for_another() {
-        let arrival =
-            Arrival { request: (3 << 48) + 1, model: 0, at: Instant::now(), within: Span::from_secs(1), priority: 0 };
+        let arrival = Arrival {
+            request: crate::request_id(3, 1, 0),
+            model: 0,
+            at: Instant::now(),
+            within: Span::from_secs(1),
+            priority: 0,
+        };
         assert!(to_arrival(from_arrival(arrival), 3).is_ok());
         assert!(to_arrival(from_arrival(arrival), 4).is_err());
     }

@@ -7,6 +7,7 @@
 
 pub mod tensor;
 pub mod model;
+pub mod env;
 pub mod share;
 pub mod profile;
 mod size;
@@ -17,11 +18,14 @@ mod scaling;
 pub mod inference;
 pub mod cluster;
 
-pub use catalog::{Catalog, Entry, NodeView, NotFound, Order, OrderError, Overview, State, WorkerState, WorkerView};
-pub use link::{
-    Answer, Arrival, Failure, FromNode, Grant, Outputs, Part, Payload, Refusal, ToGateway, ToNode, WorkerId,
+pub use catalog::{
+    Catalog, Entry, Health, NodeView, NotFound, Order, OrderError, Overview, Source, State, WorkerState, WorkerView,
 };
-pub use model::{Kind, Line, ModelInfo, ModelSpec, TensorSpec};
+pub use link::{
+    Answer, Arrival, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Part, Payload, Refusal, Running,
+    ToGateway, ToNode, WorkerId, count_of, request_id, session_of, timing,
+};
+pub use model::{Device, Kind, Line, ModelInfo, ModelSpec, RunsOn, TensorSpec};
 pub use scaling::{Decision, ScalingView};
 pub use share::{Percent, Share, ShareAsked, Way};
 pub use size::Bytes;

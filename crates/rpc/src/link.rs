@@ -8,17 +8,76 @@
 //! ```
 //!
 //! Tensors go from gateway to node and back; the scheduler sees who waits, since when and until when. Requests are
-//! numbered by the gateway that holds them, with the gateway's own number in the upper sixteen bits, so that ids are
-//! unique in a cluster. A batch may hold requests of several gateways: each sends its part.
+//! numbered by the gateway that holds them, with the number of the gateway's session in the upper bits
+//! ([`request_id`]), so that ids are unique in a cluster. A batch may hold requests of several gateways: each sends its
+//! part.
+//!
+//! Who is who, so that no restart is mistaken for what was there before:
+//! - a process has an [`Incarnation`], drawn at random when it starts;
+//! - a [`WorkerId`] begins with its scheduler's epoch, drawn at random when that starts;
+//! - a request has a new id whenever it is announced to another session of a scheduler, or once more to the same.
 
 use crate::{Line, ModelInfo, ModelSpec, Percent, Tensor};
 use policy::Span;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// One start of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+impl Incarnation {
+    /// One that no other start of a process has.
+    pub fn random() -> Incarnation {
+        use std::hash::{BuildHasher, Hasher};
+        // Its keys come from the operating system.
+        Incarnation(std::collections::hash_map::RandomState::new().build_hasher().finish())
+    }
+}
+
+impl std::fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// A worker: a process with one model loaded, or an emulated GPU. Given out by the scheduler, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WorkerId(pub u64);
+
+impl WorkerId {
+    /// The worker with this number of the scheduler with this epoch.
+    pub const fn new(epoch: u32, number: u32) -> WorkerId {
+        WorkerId((epoch as u64) << 32 | number as u64)
+    }
+
+    /// What people call it.
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// Sessions of gateways have numbers of so many bits, which a scheduler gives out in turn.
+pub const SESSION_BITS: u32 = 20;
+const ATTEMPT_BITS: u32 = 8;
+const COUNT_BITS: u32 = 64 - SESSION_BITS - ATTEMPT_BITS;
+
+/// The id of a gateway's request: in one of its sessions, the so many-th request of the gateway, announced for the so
+/// many-th time.
+pub const fn request_id(session: u32, count: u64, attempt: u8) -> u64 {
+    (session as u64) << (COUNT_BITS + ATTEMPT_BITS) | (count_of(count << ATTEMPT_BITS) << ATTEMPT_BITS) | attempt as u64
+}
+
+/// The session that a request was announced in.
+pub const fn session_of(request: u64) -> u32 {
+    (request >> (COUNT_BITS + ATTEMPT_BITS)) as u32
+}
+
+/// Which request of its gateway it is, however often it was announced. The count comes round after more requests than
+/// any gateway takes in an hour, which is the longest that one can wait.
+pub const fn count_of(request: u64) -> u64 {
+    (request >> ATTEMPT_BITS) & ((1 << COUNT_BITS) - 1)
+}
 
 /// A request that came, as the scheduler sees it.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +106,8 @@ pub enum ToGateway {
         /// Why, and what to do.
         refusal: Refusal,
     },
+    /// The scheduler is there.
+    Heartbeat,
 }
 
 /// Leave to run requests as one batch, or as a part of it.
@@ -54,8 +115,8 @@ pub enum ToGateway {
 pub struct Grant {
     /// Where.
     pub worker: WorkerId,
-    /// The number of the worker's node.
-    pub node: u16,
+    /// The worker's node.
+    pub node: Incarnation,
     /// Where gateways on other machines reach that node; empty where they need not.
     pub address: Arc<str>,
     /// The batch's number there.
@@ -79,6 +140,19 @@ pub enum Refusal {
         /// How it came to that.
         reason: policy::Reason,
         /// When it is worth trying again.
+        retry_after: Span,
+    },
+    /// The model takes longer than the deadline, with nobody before it.
+    #[error(
+        "the deadline of {within} cannot be met: the model takes {takes} for one request alone; allow more time, or \
+         deploy the model with a longer objective"
+    )]
+    TooSlow {
+        /// What was asked for; the gateway fills it in.
+        within: Span,
+        /// How long one request takes by itself, the way there and back included.
+        takes: Span,
+        /// When it is worth trying again: how long the model takes is measured anew all the time.
         retry_after: Span,
     },
     /// Too many wait already.
@@ -108,6 +182,14 @@ pub enum Refusal {
     /// The model is gone or not ready.
     #[error("{0}")]
     Unavailable(String),
+    /// Nobody answered in time, and its gateway did instead.
+    #[error("no answer within the deadline of {within}; the request was given up {margin} after it")]
+    Expired {
+        /// What was asked for.
+        within: Span,
+        /// How long after that the gateway waited.
+        margin: Span,
+    },
 }
 
 fn in_words(reason: policy::Reason) -> &'static str {
@@ -122,8 +204,8 @@ fn in_words(reason: policy::Reason) -> &'static str {
 pub struct Part {
     /// The worker.
     pub worker: WorkerId,
-    /// The number of its node.
-    pub node: u16,
+    /// Its node.
+    pub node: Incarnation,
     /// Where gateways on other machines reach that node.
     pub address: Arc<str>,
     /// The batch's number there.
@@ -134,6 +216,8 @@ pub struct Part {
     pub size: usize,
     /// This gateway's requests in it.
     pub payloads: Vec<Payload>,
+    /// How many more of this gateway's were to be in it, and are answered or gone: nobody waits for them.
+    pub absent: usize,
 }
 
 /// One request's tensors, and whom to tell what became of it.
@@ -168,12 +252,12 @@ pub enum Failure {
     /// The model said no: an exception, a wrong shape. The message names it.
     #[error("{0}")]
     Model(String),
-    /// The worker died with the batch. The scheduler decides whether there is time to run it again.
+    /// The worker died with the batch. The scheduler has been told, and decides whether there is time to run it again.
     #[error("the worker died")]
     WorkerDied,
-    /// The way to the worker's node broke while the request was on it.
-    #[error("the connection to the worker's node broke")]
-    Unreachable,
+    /// It reached no worker, and nobody but its gateway knows: the gateway announces it once more.
+    #[error("it was not run: {0}")]
+    NotRun(String),
 }
 
 /// What the scheduler tells a node.
@@ -240,9 +324,72 @@ pub enum FromNode {
         /// When it is started again.
         again_in: Span,
     },
-    /// A worker that was told to stop did.
+    /// A worker ended, and is not started again.
     Stopped {
         /// Which one.
         worker: WorkerId,
     },
+    /// The node was told to end: it takes no more workers, and ends when those that it has were stopped.
+    Leaving,
+    /// The node is there.
+    Heartbeat,
+}
+
+/// What a node says of itself when it joins.
+#[derive(Clone, Debug, Default)]
+pub struct NodeHello {
+    /// What people call it.
+    pub name: String,
+    /// This start of it.
+    pub incarnation: Incarnation,
+    /// How many GPUs it emulates.
+    pub virtual_gpus: usize,
+    /// Where gateways on other machines reach it; empty where they need not.
+    pub address: Arc<str>,
+    /// The workers it has, of whichever scheduler.
+    pub workers: Vec<Running>,
+    /// Whether it was told to end.
+    pub leaving: bool,
+}
+
+/// A worker that a node brings along when it joins.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its number.
+    pub worker: WorkerId,
+    /// What it loads; none for an emulated GPU.
+    pub spec: Option<Arc<ModelSpec>>,
+    /// What it said when it was ready, if it is.
+    pub ready: Option<(ModelInfo, Vec<(usize, Span)>)>,
+}
+
+/// How long parts of a cluster wait for each other. Whoever waits goes on by itself when the time has passed.
+pub mod timing {
+    use policy::Span;
+
+    /// How often gateways, nodes and the scheduler say that they are there. A fraction of [`LEASE`], so that one
+    /// that is late does not count; cheap enough for thousands of nodes.
+    pub const HEARTBEAT: Span = Span::from_millis(100);
+    /// Who has said nothing for so long is given no work, and what it had is run elsewhere. Longer than a busy
+    /// machine keeps a process from running, shorter than people wait.
+    pub const LEASE: Span = Span::from_millis(500);
+    /// Who has said nothing for so long is taken for lost and its workers are replaced. It joins again when it wakes.
+    /// Longer than a pause for which starting a model again would not pay.
+    pub const LOST: Span = Span::from_secs(5);
+    /// How long after its deadline a request without an answer is answered by its gateway. An answer that is a little
+    /// late may still be of use; one that is later than this is not waited for.
+    pub const ANSWER_MARGIN: Span = Span::from_millis(100);
+    /// How long between two attempts to join.
+    pub const REJOIN: Span = Span::from_millis(250);
+    /// How long one attempt to join, or to reach a node, may take.
+    pub const CONNECT: Span = Span::from_secs(2);
+    /// How long a scheduler that starts waits for nodes that bring workers before it starts others: each has had time
+    /// for several attempts.
+    pub const SETTLE: Span = Span::from_secs(1);
+    /// How long a batch waits for its last part after its first came; then it runs without.
+    pub const PARTS: Span = Span::from_millis(100);
+    /// How long a batch may take before its worker is taken to have lost it: longer than nodes let any batch run.
+    pub const BATCH: Span = Span::from_secs(65);
+    /// How long a part that was told to end may take to finish what it has.
+    pub const DRAIN: Span = Span::from_secs(10);
 }

@@ -24,7 +24,8 @@ pub struct ModelSpec {
     pub max_batch: usize,
     /// How many worker processes execute it.
     pub workers: Workers,
-    /// How long the last worker stays while nobody asks, where it may go; without, as past pauses suggest.
+    /// How long the last worker stays while nobody asks, where it may go; without, as past pauses suggest. It is kept
+    /// and not used while `workers` begins with more than 0, so that changing `workers` needs no second change.
     pub keep_alive: Option<Span>,
     /// Threads a worker may compute with.
     pub threads: usize,
@@ -34,10 +35,14 @@ pub struct ModelSpec {
     pub env: BTreeMap<String, String>,
     /// What each of its workers may have of a GPU; without, they are not held to anything.
     pub share: Option<Share>,
+    /// What an ONNX model is to run on.
+    pub device: Device,
     /// Inputs, where the model itself does not say.
     pub inputs: Vec<TensorSpec>,
     /// Outputs, where the model itself does not say.
     pub outputs: Vec<TensorSpec>,
+    /// A file with a request that it takes, as clients would send it: what it is warmed up with instead of zeros.
+    pub warmup: Option<PathBuf>,
 }
 
 /// The part of a model's objective that a batch may take on the GPU: the rest is for the batch before, for requests that
@@ -45,6 +50,93 @@ pub struct ModelSpec {
 const OF_OBJECTIVE: u64 = 4;
 
 impl ModelSpec {
+    /// Whether this can be served and written down. Everybody who makes or changes a deployment asks this: what passes
+    /// can be read again, from the store and by every gateway and node.
+    pub fn check(&self) -> Result<(), String> {
+        let name = &self.name;
+        check_name(name)?;
+        let refuse = |problem: String| Err(format!("model `{name}`: {problem}"));
+        let within = |what: &str, value: usize, least: usize, most: usize| match value {
+            value if (least..=most).contains(&value) => Ok(()),
+            value => Err(format!("model `{name}`: `{what}` is {value}; {least} to {most} are allowed")),
+        };
+        within("version", self.version as usize, 1, u32::MAX as usize)?;
+        within("max_batch", self.max_batch, 0, policy::MAX_BATCH)?;
+        within("threads", self.threads, 1, 1_024)?;
+        within("queue", self.queue, 1, 1_000_000)?;
+        if self.slo < Span::from_micros(100) || self.slo > Span::from_secs(3_600) {
+            return refuse(format!("`slo` is {}; 100us to 1h are allowed", self.slo));
+        }
+        match &self.kind {
+            Kind::Onnx { path } | Kind::Python { path, .. } if path.as_os_str().is_empty() => {
+                return refuse("`path` is empty: name the model's file".into());
+            }
+            Kind::Onnx { path } | Kind::Python { path, .. } if path.to_str().is_none() => {
+                return refuse(format!("the path {} is not UTF-8: rename the file or its folder", path.display()));
+            }
+            Kind::Virtual { .. } if self.share.is_some() => {
+                return refuse("kind `virtual` uses no GPU and takes no `share`".into());
+            }
+            Kind::Onnx { .. } | Kind::Python { .. } | Kind::Virtual { .. } => {}
+        }
+        crate::env::check(&self.env).map_err(|problem| format!("model `{name}`: {problem}"))?;
+        if self.warmup.is_some() && matches!(self.kind, Kind::Virtual { .. }) {
+            return refuse("kind `virtual` is not warmed up and takes no `warmup`".into());
+        }
+        if !self.device.is_auto() && !matches!(self.kind, Kind::Onnx { .. }) {
+            return refuse(format!("kind `{}` takes no `device`: only ONNX models do", self.kind.name()));
+        }
+        if self.device == Device::Cpu && self.share.is_some() {
+            return refuse("`device` is `cpu`, and a `share` is of a GPU: leave out one of them".into());
+        }
+        let line = match self.kind {
+            Kind::Virtual { latency } => [Some(latency.alpha), Some(latency.beta)],
+            Kind::Onnx { .. } | Kind::Python { .. } => [None, None],
+        };
+        let own = [Some(self.slo), self.keep_alive, self.share.as_ref().and_then(|share| share.slo)];
+        // Times are written as decimals; one that is long and exact at once would come back as another.
+        let changes = |span: &Span| span.to_string().parse() != Ok(*span);
+        if let Some(span) = own.into_iter().chain(line).flatten().find(changes) {
+            return refuse(format!("the time {span} is too long to be so exact: round it to milliseconds"));
+        }
+        if let Some(share) = &self.share {
+            Share::default().with(&share.clone().into()).map_err(|problem| format!("model `{name}`: {problem}"))?;
+        }
+        Ok(())
+    }
+
+    /// What stands for a model whose deployment cannot be read: it passes `check`, and nobody can run it.
+    pub fn unknown(name: String, version: u32) -> ModelSpec {
+        ModelSpec {
+            name,
+            version,
+            kind: Kind::Onnx { path: "unreadable".into() },
+            slo: default_slo(),
+            max_batch: 0,
+            workers: Workers::ONE,
+            keep_alive: None,
+            threads: 1,
+            queue: default_queue(),
+            env: BTreeMap::new(),
+            share: None,
+            device: Device::default(),
+            warmup: None,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// The same with another number of workers, where that makes sense. `keep_alive` stays: it counts while `workers`
+    /// may go down to 0.
+    pub fn with_workers(&self, workers: Workers) -> Result<ModelSpec, String> {
+        if matches!(self.kind, Kind::Virtual { .. }) {
+            return Err(format!("model `{}` is virtual and has no workers of its own", self.name));
+        }
+        let changed = ModelSpec { workers, ..self.clone() };
+        changed.check()?;
+        Ok(changed)
+    }
+
     /// What each of its workers is to have of a GPU: one that keeps its latency keeps its objective, unless its share
     /// says another.
     pub fn worker_share(&self) -> Option<Share> {
@@ -52,6 +144,15 @@ impl ModelSpec {
         let own = share.slo.or((share.class == Class::Latency).then(|| self.slo.scale(1, OF_OBJECTIVE)));
         Some(Share { slo: own, ..share })
     }
+}
+
+/// Whether clients could call a model this.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.len() > 128 || !name.bytes().all(letter) {
+        return Err(format!("model name `{name}`: 1 to 128 letters, digits, `-`, `_` and `.` are allowed"));
+    }
+    Ok(())
 }
 
 /// A model as it is written down: in `weft.toml`, in requests to deploy it, in the database.
@@ -84,10 +185,14 @@ struct Written {
     env: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     share: Option<Share>,
+    #[serde(default, skip_serializing_if = "Device::is_auto")]
+    device: Device,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<TensorSpec>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<TensorSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    warmup: Option<PathBuf>,
 }
 
 impl TryFrom<Written> for ModelSpec {
@@ -96,12 +201,6 @@ impl TryFrom<Written> for ModelSpec {
     fn try_from(written: Written) -> Result<ModelSpec, String> {
         let Written { name, kind, path, class, latency, .. } = written;
         let refuse = |problem: String| Err(format!("model `{name}`: {problem}"));
-        if name.is_empty()
-            || name.len() > 128
-            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        {
-            return Err(format!("model name `{name}`: 1 to 128 letters, digits, `-`, `_` and `.` are allowed"));
-        }
         let kind = match (kind.as_str(), path, class, latency) {
             ("onnx", Some(path), None, None) => Kind::Onnx { path },
             ("python", Some(path), class, None) => Kind::Python { path, class },
@@ -115,24 +214,7 @@ impl TryFrom<Written> for ModelSpec {
             }
             (other, ..) => return refuse(format!("kind `{other}` is not one of onnx, python, virtual")),
         };
-        let within = |what: &str, value: usize, least: usize, most: usize| match value {
-            value if (least..=most).contains(&value) => Ok(()),
-            value => Err(format!("model `{name}`: `{what}` is {value}; {least} to {most} are allowed")),
-        };
-        if written.share.is_some() && matches!(kind, Kind::Virtual { .. }) {
-            return refuse("kind `virtual` uses no GPU and takes no `share`".into());
-        }
-        if written.keep_alive.is_some() && written.workers.min() > 0 {
-            return refuse("`keep_alive` is for models that may have no worker: let `workers` begin with 0".into());
-        }
-        within("version", written.version as usize, 1, u32::MAX as usize)?;
-        within("max_batch", written.max_batch, 0, policy::MAX_BATCH)?;
-        within("threads", written.threads, 1, 1_024)?;
-        within("queue", written.queue, 1, 1_000_000)?;
-        if written.slo < Span::from_micros(100) || written.slo > Span::from_secs(3_600) {
-            return refuse(format!("`slo` is {}; 100us to 1h are allowed", written.slo));
-        }
-        Ok(ModelSpec {
+        let spec = ModelSpec {
             version: written.version,
             kind,
             slo: written.slo,
@@ -143,10 +225,14 @@ impl TryFrom<Written> for ModelSpec {
             queue: written.queue,
             env: written.env,
             share: written.share,
+            device: written.device,
             inputs: written.inputs,
             outputs: written.outputs,
+            warmup: written.warmup,
             name,
-        })
+        };
+        spec.check()?;
+        Ok(spec)
     }
 }
 
@@ -173,8 +259,10 @@ impl From<ModelSpec> for Written {
             queue: spec.queue,
             env: spec.env,
             share: spec.share,
+            device: spec.device,
             inputs: spec.inputs,
             outputs: spec.outputs,
+            warmup: spec.warmup,
         }
     }
 }
@@ -224,8 +312,39 @@ impl Kind {
     }
 }
 
+/// What an ONNX model is to run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// On a GPU where there is one that ONNX Runtime can use, else on the CPU.
+    #[default]
+    Auto,
+    /// On a GPU, or not at all.
+    Gpu,
+    /// On the CPU.
+    Cpu,
+}
+
+impl Device {
+    fn is_auto(&self) -> bool {
+        *self == Device::Auto
+    }
+}
+
+/// What a model runs on in fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunsOn {
+    /// `gpu` or `cpu`.
+    pub device: String,
+    /// ONNX Runtime's execution providers that run its operators, the one with the most first.
+    pub provider: String,
+    /// Why it is not on a GPU, where it might have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// What a worker found out about its model when it loaded it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
     /// What clients expect.
     pub inputs: Vec<TensorSpec>,
@@ -233,6 +352,9 @@ pub struct ModelInfo {
     pub outputs: Vec<TensorSpec>,
     /// The most requests that may share a batch; 0 when there is no batch dimension.
     pub max_batch: usize,
+    /// What it runs on, where its worker knows. A Python model decides that by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_on: Option<RunsOn>,
 }
 
 /// A tensor as a model declares it.
@@ -326,6 +448,18 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_read_and_written_and_older_peers_read_what_does_not_use_it() {
+        let spec = read(r#"{"name": "a", "kind": "onnx", "path": "x", "device": "gpu"}"#).unwrap();
+        assert_eq!(spec.device, Device::Gpu);
+        assert_eq!(read(&serde_json::to_string(&spec).unwrap()), Ok(spec));
+        let spec = read(r#"{"name": "a", "kind": "onnx", "path": "x", "device": "auto"}"#).unwrap();
+        assert!(!serde_json::to_string(&spec).unwrap().contains("device"));
+        let info: ModelInfo = serde_json::from_str(r#"{"inputs": [], "outputs": [], "max_batch": 4}"#).unwrap();
+        assert_eq!(info.runs_on, None);
+        assert!(!serde_json::to_string(&info).unwrap().contains("runs_on"));
+    }
+
+    #[test]
     fn workers_have_their_part_of_the_objective() {
         let slo = |share: &str| {
             let text = format!(r#"{{"name": "a", "kind": "onnx", "path": "x", "slo": "40ms", "share": {share}}}"#);
@@ -350,8 +484,16 @@ mod tests {
         check(r#"{"name": "a", "kind": "onnx", "path": "x", "slo": "1ns"}"#, "`slo` is 1ns");
         check(r#"{"name": "a", "kind": "onnx", "path": "x", "workers": 0}"#, "`workers` is 0");
         check(r#"{"name": "a", "kind": "virtual", "path": "x"}"#, "kind `virtual` needs `latency`");
-        check(r#"{"name": "a", "kind": "onnx", "path": "x", "keep_alive": "5s"}"#, "let `workers` begin with 0");
+        check(r#"{"name": "a", "kind": "onnx", "path": ""}"#, "`path` is empty");
+        check(
+            r#"{"name": "a", "kind": "onnx", "path": "x", "env": {"A=B": "c"}}"#,
+            "`env` has a variable `A=B`, which is not a name",
+        );
         check(r#"{"name": "a", "kind": "onnx", "path": "x", "workers": "4..2"}"#, "at least 4 and at most 2");
+        check(r#"{"name": "a", "kind": "onnx", "path": "x", "device": "tpu"}"#, "unknown variant `tpu`");
+        check(r#"{"name": "a", "kind": "python", "path": "x", "device": "gpu"}"#, "kind `python` takes no `device`");
+        let both = r#"{"name": "a", "kind": "onnx", "path": "x", "device": "cpu", "share": {"limit": "40%"}}"#;
+        check(both, "leave out one of them");
         let share = r#"{"name": "a", "kind": "onnx", "path": "x", "share": {"limit": "140%"}}"#;
         check(share, "`140%` is more than a whole GPU");
     }
