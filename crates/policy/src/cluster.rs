@@ -271,6 +271,17 @@ impl Cluster {
         self.reserve != usize::MAX && self.available_count() > self.open
     }
 
+    /// Whether a request waits or is in a batch.
+    pub fn holds(&self, request: crate::RequestId) -> bool {
+        let waits = |lane: &Lane| (0..lane.queue.len()).any(|index| lane.queue.id(index) == request);
+        self.lanes.iter().any(waits) || self.gpus.iter().any(|gpu| gpu.requests.iter().any(|one| one.id == request))
+    }
+
+    /// Whether nobody waits and no GPU was given anything.
+    pub fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.queue.is_empty()) && self.gpus.iter().all(|gpu| gpu.flights.is_empty())
+    }
+
     /// How many GPUs are there and stay.
     #[inline]
     pub fn live_count(&self) -> usize {

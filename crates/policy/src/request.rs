@@ -52,6 +52,11 @@ impl Queue {
         self.ring[index].deadline
     }
 
+    /// Who is at this place in line. The place must be taken.
+    pub fn id(&self, index: usize) -> RequestId {
+        self.ring[index].id
+    }
+
     pub(crate) fn insert(&mut self, request: Request) {
         if self.ring.back().is_none_or(|back| back.deadline <= request.deadline) {
             self.ring.push_back(request);

@@ -1,9 +1,10 @@
 //! One version of one model that is being served, or was asked to be.
 
 use crate::profile::Profile;
+use crate::readiness::Again;
 use crate::scaling::{self, Scaling};
 use policy::{Admission, ModelId, Span, Time};
-use rpc::{Entry, ModelInfo, ModelSpec, OrderError, State, WorkerId};
+use rpc::{Entry, Health, ModelInfo, ModelSpec, OrderError, Source, State, WorkerId};
 use std::sync::Arc;
 
 /// Tells whoever gave an order how it went.
@@ -12,10 +13,18 @@ pub(crate) type Reply = Box<dyn FnOnce(Result<(), OrderError>) + Send>;
 pub(crate) struct Deployment {
     pub(crate) number: u32,
     pub(crate) spec: Arc<ModelSpec>,
+    /// Who asked for it.
+    pub(crate) source: Source,
+    /// Why its record in the store cannot be read: its specification is then only what could be made out.
+    pub(crate) unreadable: Option<String>,
     /// Where its requests are queued; none while it is not loaded.
     pub(crate) place: Option<Place>,
     pub(crate) info: Option<Arc<ModelInfo>>,
     pub(crate) profile: Option<Profile>,
+    /// What its first worker measured: batch sizes and nanoseconds.
+    pub(crate) measured: Vec<(usize, u64)>,
+    /// When it is measured again, where it was too slow for its objective.
+    pub(crate) again: Option<Again>,
     pub(crate) admission: Admission,
     pub(crate) workers: Vec<WorkerId>,
     pub(crate) ready: usize,
@@ -52,9 +61,13 @@ impl Deployment {
         Deployment {
             number,
             spec,
+            source: Source::default(),
+            unreadable: None,
             place: None,
             info: None,
             profile: None,
+            measured: Vec::new(),
+            again: None,
             admission: Admission::default(),
             workers: Vec::new(),
             ready: 0,
@@ -90,14 +103,17 @@ impl Deployment {
 
     /// How clients see it.
     pub(crate) fn entry(&self) -> Entry {
-        let state = match (&self.place, &self.last_error) {
+        let state = match (&self.place, self.unreadable.as_ref().or(self.last_error.as_ref())) {
+            (None, Some(reason)) if self.unreadable.is_some() => State::Unavailable(reason.clone()),
             (None, _) => State::Unavailable(rpc::catalog::UNLOADED.into()),
             (Some(_), _) if self.proven => State::Ready,
             (Some(_), Some(error)) => State::Unavailable(error.clone()),
             (Some(_), None) => State::Loading,
         };
-        let (spec, info) = (self.spec.clone(), self.info.clone());
-        Entry { model: self.number, spec, info, state, workers_ready: self.ready, workers_wanted: self.wanted }
+        let (spec, info) = (rpc::env::without_secrets(&self.spec), self.info.clone());
+        let (workers_ready, workers_wanted, source) = (self.ready, self.wanted, self.source);
+        let health = Health { measured: self.measured.clone(), trouble: self.trouble(), on_trial: self.on_trial };
+        Entry { model: self.number, spec, info, state, workers_ready, workers_wanted, source, health }
     }
 
     /// Whether clients see it: not while it waits to take over, nor once it only finishes what it has.

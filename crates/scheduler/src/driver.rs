@@ -1,27 +1,36 @@
 //! What happens when something happens: requests, news of workers, timers.
 //!
+//! It reads no clock and does no I/O but that of its store: time is an argument, and what it wants done goes through
+//! the links that it was given. `thread.rs` drives it live, the simulated cluster in virtual time.
+//!
 //! Invariants:
-//! 1. Every request that arrives is answered by one `Refuse`, or by a `Run` whose batch ends.
+//! 1. Every request that arrives is answered by one `Refuse`, or by a `Run` whose batch ends; unless its gateway's
+//!    session is over, which announces it anew in the next.
 //! 2. A deployment that others may still send requests to keeps its queue: it is taken away a while after clients last
 //!    saw it, and only when nobody waits.
 //! 3. Who gave an order is told that it was carried out after the gateways were.
+//! 4. A worker is in `workers` from the order to start it, or from the word of a node that has it, until its node says
+//!    that it stopped or is lost. It has a seat in its pool until it is told to stop. Its deployment lists it for as
+//!    long as it has a seat, and nobody else.
+//! 5. Whoever holds a lease and has not been heard of for its length is given nothing, and what it had is run
+//!    elsewhere or refused.
 
 use crate::deployment::{Deployment, Place, Reply};
+use crate::members::{Gateway, Node};
 use crate::pool::{Pool, Want};
 use crate::profile::Profile;
 use crate::scaling::{Change, Scaling, bounds};
 use crate::store::Store;
-use crate::thread::{Config, GatewayLink, NodeLink};
+use crate::thread::Config;
 use policy::journal::Input;
 use policy::surface::Share;
 use policy::{Event, GpuId, Request, RequestId, Span, Time};
 use rpc::{
-    Arrival, Catalog, FromNode, Grant, ModelInfo, OrderError, Overview, Percent, Refusal, ToGateway, ToNode, WorkerId,
-    WorkerState, WorkerView,
+    Catalog, FromNode, Grant, ModelInfo, OrderError, Overview, Percent, Refusal, ToGateway, ToNode, WorkerId,
+    WorkerState, WorkerView, session_of, timing,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The number of the pool of emulated GPUs.
 pub(crate) const VIRTUAL: u32 = u32::MAX;
@@ -30,19 +39,41 @@ const GRACE: Span = Span::from_secs(1);
 const TICK: Span = Span::from_millis(50);
 const LOOK: Span = Span::from_secs(1);
 
-pub(crate) struct Driver {
-    origin: Instant,
+/// A request that came, as the scheduler's clock has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// Its id.
+    pub request: u64,
+    /// The model version it asks for.
+    pub model: u32,
+    /// When it came.
+    pub at: Time,
+    /// How long after that its answer must be on its way.
+    pub within: Span,
+    /// From 0, whom overload hits last, to 9.
+    pub priority: u8,
+}
+
+/// The scheduler's decisions.
+pub struct Driver {
     pub(crate) config: Config,
     pub(crate) store: Store,
     pub(crate) models: BTreeMap<u32, Deployment>,
     pub(crate) pools: BTreeMap<u32, Pool>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
-    pub(crate) nodes: BTreeMap<u16, NodeLink>,
-    pub(crate) gateways: BTreeMap<u16, GatewayLink>,
+    pub(crate) nodes: BTreeMap<u32, Node>,
+    pub(crate) gateways: BTreeMap<u32, Gateway>,
     pub(crate) next_model: u32,
-    next_worker: u64,
+    next_worker: u32,
+    /// For so long no worker is started: nodes that bring some may be on their way.
+    pub(crate) settling: Span,
+    /// When leases were last looked at.
+    pub(crate) watched: Time,
     next_tick: Time,
+    next_heartbeat: Time,
     next_look: Time,
+    /// Batches of which nobody was left when they were to be run.
+    empty: VecDeque<(WorkerId, u64)>,
     /// Whether clients should be told of a change.
     pub(crate) changed: bool,
     /// Orders that were carried out or refused, and whose givers have not been told: first comes the catalog.
@@ -50,15 +81,17 @@ pub(crate) struct Driver {
 }
 
 pub(crate) struct Worker {
-    pub(crate) node: u16,
+    pub(crate) node: u32,
     /// The model it has loaded; none for an emulated GPU.
     pub(crate) model: Option<u32>,
     pub(crate) pool: u32,
-    pub(crate) gpu: GpuId,
+    /// Its seat in the pool; none once it was told to stop.
+    pub(crate) gpu: Option<GpuId>,
     pub(crate) state: WorkerState,
     /// What it has of its GPU.
     pub(crate) share: Share,
-    started: Time,
+    /// When it was ordered to start; none where its node brought it along.
+    started: Option<Time>,
     flights: VecDeque<Flight>,
     last_done: Time,
     pub(crate) busy: Span,
@@ -72,12 +105,22 @@ struct Flight {
     model: u32,
     size: usize,
     sent: Time,
+    /// Sessions that have requests in it.
+    sessions: Vec<u32>,
 }
 
 impl Driver {
-    pub(crate) fn new(config: Config, store: Store) -> Driver {
+    /// A scheduler with what it knew before and what the configuration asks for, and nobody joined.
+    pub fn new(now: Time, config: Config, store: Store) -> anyhow::Result<Driver> {
+        let models = config.models.clone();
+        let mut driver = Driver::empty(now, config, store);
+        driver.restore(now, models)?;
+        Ok(driver)
+    }
+
+    fn empty(now: Time, config: Config, store: Store) -> Driver {
         Driver {
-            origin: Instant::now(),
+            settling: config.settle,
             config,
             store,
             models: BTreeMap::new(),
@@ -87,29 +130,24 @@ impl Driver {
             gateways: BTreeMap::new(),
             next_model: 0,
             next_worker: 0,
+            watched: now,
             next_tick: Time::ZERO,
+            next_heartbeat: Time::ZERO,
             next_look: Time::ZERO,
+            empty: VecDeque::new(),
             changed: false,
             answers: Vec::new(),
         }
     }
 
-    /// The time now, as the dispatchers count it.
-    pub(crate) fn now(&self) -> Time {
-        self.time_of(Instant::now())
-    }
-
-    fn time_of(&self, at: Instant) -> Time {
-        Time::from_nanos(at.saturating_duration_since(self.origin).as_nanos() as u64)
-    }
-
     /// When something must be done even if nothing happens.
-    pub(crate) fn next_timer(&self) -> Time {
+    pub fn next_timer(&self) -> Time {
         let pools = self.pools.values().filter_map(Pool::next_timer);
         pools.fold(self.next_tick.min(self.next_look), Time::min)
     }
 
-    pub(crate) fn on_timer(&mut self, now: Time) {
+    /// Does what is due by now. Calling it early does nothing.
+    pub fn on_timer(&mut self, now: Time) {
         let due: Vec<u32> = self
             .pools
             .iter()
@@ -121,26 +159,39 @@ impl Driver {
         }
         if now >= self.next_tick {
             self.next_tick = now + TICK;
+            self.watch_leases(now);
+            self.watch_batches(now);
             self.follow(now);
             self.scale_all(now);
             self.clear_away(now);
+            self.staff_all(now);
+            self.relieve(now);
+        }
+        if now >= self.next_heartbeat {
+            self.next_heartbeat = now + timing::HEARTBEAT;
+            for gateway in self.gateways.values().filter(|gateway| gateway.link.leased && !gateway.silent) {
+                (gateway.link.tell)(ToGateway::Heartbeat);
+            }
         }
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            let overview = self.overview();
-            for gateway in self.gateways.values() {
-                (gateway.look)(overview.clone());
+            let overview = self.overview(now);
+            for gateway in self.gateways.values().filter(|gateway| !gateway.silent) {
+                (gateway.link.look)(overview.clone());
             }
         }
     }
 
     /// Publishes what changed since the last time. Who ordered it is told after that, and finds it in every gateway that
-    /// was told before.
-    pub(crate) fn settle(&mut self) {
+    /// was told before. To be called whenever all that happened was told.
+    pub fn settle(&mut self, now: Time) {
+        while let Some((worker, batch)) = self.empty.pop_front() {
+            self.on_done(now, worker, batch, false);
+        }
         if std::mem::take(&mut self.changed) {
             let catalog = self.catalog();
             for gateway in self.gateways.values() {
-                (gateway.publish)(catalog.clone());
+                (gateway.link.publish)(catalog.clone());
             }
         }
         for (reply, outcome) in self.answers.drain(..) {
@@ -159,15 +210,18 @@ impl Driver {
         self.answers.extend(replies.unwrap_or_default().into_iter().map(|reply| (reply, outcome.clone())));
     }
 
-    pub(crate) fn catalog(&self) -> Catalog {
+    /// Which models there are, for gateways.
+    pub fn catalog(&self) -> Catalog {
         let mut entries: Vec<_> =
             self.models.values().filter(|model| model.is_listed()).map(Deployment::entry).collect();
         entries.sort_by(|one, other| (&one.spec.name, one.spec.version).cmp(&(&other.spec.name, other.spec.version)));
-        Catalog { entries }
+        Catalog { entries, known: true }
     }
 
-    pub(crate) fn on_arrival(&mut self, now: Time, arrival: Arrival) {
-        let Arrival { request, model, at, within, priority } = arrival;
+    /// A request came.
+    pub fn on_arrival(&mut self, now: Time, arrival: Arrived) {
+        let Arrived { request, model, at, within, priority } = arrival;
+        self.hear_gateway(session_of(request));
         let Some(deployment) = self.models.get_mut(&model) else {
             return self.refuse(request, Refusal::Unavailable("the model was taken away".into()));
         };
@@ -175,10 +229,14 @@ impl Driver {
             let text = format!("model `{}` is not loaded", deployment.spec.name);
             return self.refuse(request, Refusal::Unavailable(text));
         };
+        let queue = &self.pools[&pool];
+        if let Some(takes) = queue.too_slow(id, within) {
+            let retry_after = queue.backlog(id);
+            return self.refuse(request, Refusal::TooSlow { within, takes, retry_after });
+        }
         if let Some(scaling) = &mut deployment.scaling {
             scaling.arrived();
         }
-        let queue = &self.pools[&pool];
         let waiting = queue.waiting(id);
         if waiting >= deployment.spec.queue {
             let retry_after = queue.backlog(id);
@@ -188,7 +246,7 @@ impl Driver {
             let retry_after = queue.backlog(id);
             return self.refuse(request, Refusal::Overload { priority, retry_after });
         }
-        let arrival = self.time_of(at).min(now);
+        let arrival = at.min(now);
         let deadline = arrival + (within - self.config.network.response);
         if let Some(refusal) = self.meets_nobody(now, model, deadline) {
             return self.refuse(request, refusal);
@@ -198,8 +256,8 @@ impl Driver {
     }
 
     pub(crate) fn refuse(&self, request: u64, refusal: Refusal) {
-        if let Some(gateway) = self.gateways.get(&gateway_of(request)) {
-            (gateway.tell)(ToGateway::Refuse { request, refusal });
+        if let Some(gateway) = self.gateways.get(&session_of(request)) {
+            (gateway.link.tell)(ToGateway::Refuse { request, refusal });
         }
     }
 
@@ -234,74 +292,132 @@ impl Driver {
     }
 
     fn grant(&mut self, now: Time, worker: WorkerId, model: u32, batch: u64, mut requests: Vec<u64>) {
-        let size = requests.len();
-        let Some(state) = self.workers.get_mut(&worker) else { return };
-        state.flights.push_back(Flight { batch, model, size, sent: now });
-        let node = state.node;
-        let Some(address) = self.nodes.get(&node).map(|link| link.address.clone()) else { return };
-        while let Some(first) = requests.first() {
-            let number = gateway_of(*first);
-            let own = match requests.iter().all(|request| gateway_of(*request) == number) {
-                true => std::mem::take(&mut requests),
-                false => requests.extract_if(.., |request| gateway_of(*request) == number).collect(),
-            };
-            match self.gateways.get(&number) {
-                Some(gateway) => (gateway.tell)(ToGateway::Run(Grant {
-                    worker,
-                    node,
-                    address: address.clone(),
-                    batch,
-                    model,
-                    size,
-                    requests: own,
-                })),
-                // Its requests went with it; the node gives the batch up when they do not come.
-                None => tracing::debug!(gateway = number, "requests of a gateway that is gone"),
+        // Requests of a session that is over are announced again in the next one; a gateway that is not heard of would
+        // keep the others of the batch waiting.
+        requests.retain(|request| match self.gateways.get(&session_of(*request)) {
+            Some(gateway) if gateway.silent => {
+                let text = "the gateway was not heard of when the request was to be run";
+                (gateway.link.tell)(ToGateway::Refuse {
+                    request: *request,
+                    refusal: Refusal::Unavailable(text.into()),
+                });
+                false
             }
+            known => known.is_some(),
+        });
+        let size = requests.len();
+        let state = self.workers.get_mut(&worker).expect("who has a seat in a pool is a worker");
+        let mut sessions: Vec<u32> = Vec::with_capacity(1);
+        for request in &requests {
+            if sessions.last() != Some(&session_of(*request)) && !sessions.contains(&session_of(*request)) {
+                sessions.push(session_of(*request));
+            }
+        }
+        state.flights.push_back(Flight { batch, model, size, sent: now, sessions });
+        if size == 0 {
+            return self.empty.push_back((worker, batch));
+        }
+        let node = self.nodes.get(&state.node).expect("a worker's node is joined");
+        while let Some(first) = requests.first() {
+            let session = session_of(*first);
+            let own = match requests.iter().all(|request| session_of(*request) == session) {
+                true => std::mem::take(&mut requests),
+                false => requests.extract_if(.., |request| session_of(*request) == session).collect(),
+            };
+            let gateway = self.gateways.get(&session).expect("requests of others were taken out");
+            (gateway.link.tell)(ToGateway::Run(Grant {
+                worker,
+                node: node.incarnation,
+                address: node.address.clone(),
+                batch,
+                model,
+                size,
+                requests: own,
+            }));
         }
     }
 
-    pub(crate) fn on_node(&mut self, now: Time, news: FromNode) {
+    /// A node has news.
+    pub fn on_node(&mut self, now: Time, node: u32, news: FromNode) {
+        if !self.nodes.contains_key(&node) {
+            return;
+        }
+        self.hear_node(now, node);
+        let of = match &news {
+            FromNode::Ready { worker, .. }
+            | FromNode::Done { worker, .. }
+            | FromNode::Lost { worker, .. }
+            | FromNode::Stopped { worker } => Some(*worker),
+            FromNode::Leaving | FromNode::Heartbeat => None,
+        };
+        if let Some(id) = of
+            && self.workers.get(&id).is_none_or(|worker| worker.node != node)
+        {
+            return self.on_stranger(node, id, &news);
+        }
         match news {
             FromNode::Ready { worker, info, measured } => self.on_ready(now, worker, info, &measured),
             FromNode::Done { worker, batch, took, .. } => self.on_done(now, worker, batch, took.is_some()),
             FromNode::Lost { worker, reason, .. } => self.on_lost(now, worker, reason),
-            FromNode::Stopped { worker } => {
-                self.workers.remove(&worker);
-            }
+            FromNode::Stopped { worker } => self.on_stopped(now, worker),
+            FromNode::Leaving => self.on_leaving(now, node),
+            FromNode::Heartbeat => {}
         }
     }
 
-    fn on_ready(&mut self, now: Time, id: WorkerId, info: ModelInfo, measured: &[(usize, Span)]) {
+    /// A node speaks of a worker that is not here, or not its own. One that runs is ended.
+    fn on_stranger(&mut self, node: u32, worker: WorkerId, news: &FromNode) {
+        if matches!(news, FromNode::Ready { .. } | FromNode::Lost { .. }) {
+            tracing::warn!(
+                node = self.nodes[&node].name,
+                worker = worker.number(),
+                "a worker that nobody asked for ends"
+            );
+            (self.nodes[&node].link.tell)(ToNode::Stop { worker });
+        }
+    }
+
+    pub(crate) fn on_ready(&mut self, now: Time, id: WorkerId, info: ModelInfo, measured: &[(usize, Span)]) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        if worker.state == WorkerState::Ready || worker.state == WorkerState::Stopping {
-            return;
+        let Some(gpu) = worker.gpu.filter(|_| worker.state != WorkerState::Ready) else { return };
+        let unproven = worker.model.and_then(|number| self.models.get(&number)).filter(|model| !model.proven);
+        if let Some(deployment) = unproven
+            && let Some(reason) = deployment.too_slow(&self.config.network, measured)
+        {
+            let number = deployment.number;
+            return self.on_too_slow(now, id, number, reason);
         }
         worker.state = WorkerState::Ready;
         worker.last_done = now;
-        let (pool, gpu, model, took) = (worker.pool, worker.gpu, worker.model, now - worker.started);
+        worker.flights.clear();
+        let (pool, model, took) = (worker.pool, worker.model, worker.started.map(|started| now - started));
         if let Some(number) = model
             && let Some(deployment) = self.models.get_mut(&number)
             && let Some(place) = deployment.place
         {
-            deployment.ready += 1;
             deployment.last_error = None;
             if !std::mem::replace(&mut deployment.proven, true) {
                 let profile = Profile::new(measured, info.max_batch, now);
                 let table = profile.table();
                 deployment.profile = Some(profile);
+                deployment.measured = measured.iter().map(|(size, took)| (*size, took.nanos())).collect();
+                deployment.again = None;
                 deployment.info = Some(Arc::new(info));
-                deployment.first_start = Some(took);
+                deployment.first_start = took;
                 deployment.update_scaling(now);
                 if let Some(pool) = self.pools.get_mut(&pool) {
                     pool.set_table(now, place.model, table);
                 }
                 tracing::info!(model = deployment.label(), "ready");
                 self.take_over(now, number);
+            } else if let Some(known) = deployment.info.as_mut().filter(|known| known.runs_on != info.runs_on) {
+                // The worker that started last knows best: one that found no GPU this time is on the CPU.
+                Arc::make_mut(known).runs_on = info.runs_on;
             }
-            self.changed = true;
+            self.recount(number);
         }
         if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.lose(now, gpu);
             pool.join(now, gpu);
         }
         self.carry_out(pool, now);
@@ -310,6 +426,7 @@ impl Driver {
         }
     }
 
+    /// A batch is over.
     pub(crate) fn on_done(&mut self, now: Time, id: WorkerId, batch: u64, succeeded: bool) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let Some(place) = worker.flights.iter().position(|flight| flight.batch == batch) else { return };
@@ -323,12 +440,71 @@ impl Driver {
         {
             profile.observe(now, flight.size, took);
         }
-        self.tell(pool, now, Input::Event(Event::BatchDone { gpu, batch }));
+        if let Some(gpu) = gpu {
+            self.tell(pool, now, Input::Event(Event::BatchDone { gpu, batch }));
+        }
+    }
+
+    /// A gateway could not hand a batch to the node of its worker: the worker is given nothing until its node is heard
+    /// of, and what it has is run elsewhere. Where `nobody` of the batch is left, it is over.
+    pub fn on_undelivered(&mut self, now: Time, id: WorkerId, batch: u64, nobody: bool) {
+        let known = |worker: &Worker| worker.flights.iter().any(|flight| flight.batch == batch);
+        if !self.workers.get(&id).is_some_and(known) {
+            return;
+        }
+        match nobody {
+            true => self.on_done(now, id, batch, false),
+            false => self.silence(now, id),
+        }
+    }
+
+    /// A gateway's session is over: batches that only it could have sent are over for all that is known here.
+    pub(crate) fn abandon(&mut self, now: Time, session: u32) {
+        let mut over = Vec::new();
+        for (id, worker) in &mut self.workers {
+            for flight in &mut worker.flights {
+                let before = flight.sessions.len();
+                flight.sessions.retain(|other| *other != session);
+                if before > 0 && flight.sessions.is_empty() {
+                    over.push((*id, flight.batch));
+                }
+            }
+        }
+        for (id, batch) in over {
+            self.on_done(now, id, batch, false);
+        }
+    }
+
+    /// Takes batches back that were never heard of again.
+    pub(crate) fn watch_batches(&mut self, now: Time) {
+        let forgotten = |worker: &Worker| worker.flights.front().is_some_and(|first| now - first.sent > timing::BATCH);
+        for id in self.workers.iter().filter(|(_, worker)| forgotten(worker)).map(|(id, _)| *id).collect::<Vec<_>>() {
+            tracing::warn!(worker = id.number(), "a batch was not heard of again");
+            self.silence(now, id);
+        }
+    }
+
+    /// Whether a request waits here or is being run, for all that is known.
+    pub fn holds(&self, request: u64) -> bool {
+        self.pools.values().any(|pool| pool.cluster().holds(RequestId(request)))
+    }
+
+    /// Every worker: its node, its model and how it is.
+    pub fn workers(&self) -> impl Iterator<Item = (WorkerId, rpc::Incarnation, Option<&str>, WorkerState)> + '_ {
+        self.workers.iter().map(|(id, worker)| {
+            let model = worker.model.and_then(|number| self.models.get(&number)).map(|model| model.spec.name.as_str());
+            (*id, self.nodes[&worker.node].incarnation, model, worker.state)
+        })
+    }
+
+    /// Whether nobody waits and nothing is being run.
+    pub fn is_idle_everywhere(&self) -> bool {
+        let idle = |pool: &Pool| pool.cluster().is_idle();
+        self.pools.values().all(idle) && self.workers.values().all(|worker| worker.flights.is_empty())
     }
 
     fn on_lost(&mut self, now: Time, id: WorkerId, reason: String) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        let was_ready = worker.state == WorkerState::Ready;
         if worker.state != WorkerState::Stopping {
             worker.state = WorkerState::Restarting;
         }
@@ -339,26 +515,104 @@ impl Driver {
         }
         worker.last_error = Some(reason.clone());
         let (pool, gpu, model) = (worker.pool, worker.gpu, worker.model);
-        tracing::warn!(worker = id.0, reason, "a worker was lost");
+        tracing::warn!(worker = id.number(), reason, "a worker was lost");
         if let Some(number) = model
             && let Some(deployment) = self.models.get_mut(&number)
         {
-            deployment.ready -= usize::from(was_ready);
             deployment.last_error = Some(reason.clone());
-            self.changed = true;
-            if !deployment.proven {
-                let failed = Err(OrderError::Invalid(format!("model `{}`: {reason}", deployment.spec.name)));
-                let on_trial = deployment.on_trial;
+            let (proven, on_trial) = (deployment.proven, deployment.on_trial);
+            self.recount(number);
+            if !proven {
+                let name = &self.models[&number].spec.name;
+                let failed = Err(OrderError::Invalid(format!("model `{name}`: {reason}")));
                 self.answer_all(number, &failed);
                 if on_trial {
                     self.withdraw(now, number);
                 }
             }
         }
-        if let Some(pool) = self.pools.get_mut(&pool) {
+        if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu) {
             pool.lose(now, gpu);
         }
         self.carry_out(pool, now);
+    }
+
+    /// A worker is there no more, whether or not it was told to stop: others take its place.
+    fn on_stopped(&mut self, now: Time, id: WorkerId) {
+        let model = self.workers.get(&id).and_then(|worker| worker.model);
+        self.forget(now, id);
+        if let Some(number) = model {
+            self.staff(now, number);
+        }
+    }
+
+    /// Takes a worker out of everything that knows it. What it had is run elsewhere or refused.
+    pub(crate) fn forget(&mut self, now: Time, id: WorkerId) {
+        self.unseat(now, id);
+        self.workers.remove(&id);
+    }
+
+    /// Takes a worker's seat in its pool and its place with its deployment.
+    fn unseat(&mut self, now: Time, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let (pool, model) = (worker.pool, worker.model);
+        let Some(gpu) = worker.gpu.take() else { return };
+        if let Some(number) = model {
+            if let Some(deployment) = self.models.get_mut(&number) {
+                deployment.workers.retain(|other| *other != id);
+            }
+            self.recount(number);
+        }
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.unseat(now, gpu);
+        }
+        self.carry_out(pool, now);
+    }
+
+    /// Gives a worker that is ready nothing more until it is heard of, and has what it had run elsewhere.
+    pub(crate) fn silence(&mut self, now: Time, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.state == WorkerState::Ready) else {
+            return;
+        };
+        worker.state = WorkerState::Silent;
+        worker.flights.clear();
+        if let Some(node) = self.nodes.get_mut(&worker.node) {
+            node.has_silent_workers = true;
+        }
+        let (pool, gpu, model) = (worker.pool, worker.gpu, worker.model);
+        if let Some(number) = model {
+            self.recount(number);
+        }
+        if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu) {
+            pool.lose(now, gpu);
+        }
+        self.carry_out(pool, now);
+    }
+
+    /// A worker that was silent takes batches again.
+    pub(crate) fn unsilence(&mut self, now: Time, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.state == WorkerState::Silent) else {
+            return;
+        };
+        worker.state = WorkerState::Ready;
+        worker.last_done = now;
+        let (pool, gpu, model, node) = (worker.pool, worker.gpu, worker.model, worker.node);
+        if let Some(number) = model {
+            self.recount(number);
+        }
+        let leaving = self.nodes.get(&node).is_some_and(|node| node.leaving);
+        if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu.filter(|_| !leaving)) {
+            pool.join(now, gpu);
+        }
+        self.carry_out(pool, now);
+    }
+
+    /// Counts how many workers of a deployment are ready, after something about them changed.
+    pub(crate) fn recount(&mut self, number: u32) {
+        let Some(deployment) = self.models.get_mut(&number) else { return };
+        let ready = |id: &&WorkerId| self.workers.get(id).is_some_and(|worker| worker.state == WorkerState::Ready);
+        deployment.ready = deployment.workers.iter().filter(ready).count();
+        self.changed = true;
     }
 
     /// Follows what was seen of batches.
@@ -407,8 +661,9 @@ impl Driver {
         };
         let (Some(place), Some(scaling)) = (deployment.place, &mut deployment.scaling) else { return };
         let waiting = self.pools.get(&place.pool).map_or(0, |pool| pool.waiting(place.model));
-        let ids = deployment.workers.iter();
-        let workers: Vec<(WorkerId, &Worker)> = ids.filter_map(|id| Some((*id, self.workers.get(id)?))).collect();
+        let stays = |worker: &&Worker| !self.nodes.get(&worker.node).is_some_and(|node| node.leaving);
+        let own = |id: &WorkerId| Some((*id, self.workers.get(id).filter(stays)?));
+        let workers: Vec<(WorkerId, &Worker)> = deployment.workers.iter().filter_map(own).collect();
         let change = scaling.look(now, waiting, deployment.wanted, &workers);
         let dry_run = self.config.dry_run;
         let Change { more, fewer, stretched } = change;
@@ -434,26 +689,31 @@ impl Driver {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.share = share;
         if let (Some(node), Some(to)) = (self.nodes.get(&worker.node), Percent::from_permille(share.permille())) {
-            (node.tell)(ToNode::Stretch { worker: id, to });
+            (node.link.tell)(ToNode::Stretch { worker: id, to });
         }
     }
 
     /// Ends workers that are too many, those that have nothing to do and came last first.
     pub(crate) fn trim(&mut self, now: Time, number: u32) {
-        while let Some(deployment) = self.models.get(&number)
-            && deployment.workers.len() > deployment.wanted
-            && let Some(idle) = deployment.workers.iter().rev().copied().find(|id| self.is_idle(*id))
-        {
-            let was_ready = self.workers.get(&idle).is_some_and(|worker| worker.state == WorkerState::Ready);
-            let deployment = self.models.get_mut(&number).expect("it was just seen");
-            deployment.workers.retain(|worker| *worker != idle);
-            deployment.ready -= usize::from(was_ready);
-            self.changed = true;
+        while let Some(idle) = self.surplus(number) {
             self.stop_worker(now, idle);
         }
     }
 
-    fn is_idle(&self, worker: WorkerId) -> bool {
+    /// A worker too many that has nothing to do.
+    fn surplus(&self, number: u32) -> Option<WorkerId> {
+        let deployment = self.models.get(&number)?;
+        let too_many = self.staying(deployment).count() > deployment.wanted;
+        self.staying(deployment).rev().find(|id| too_many && self.is_idle(*id))
+    }
+
+    /// The workers of a deployment that are not about to go with their node.
+    pub(crate) fn staying<'a>(&'a self, deployment: &'a Deployment) -> impl DoubleEndedIterator<Item = WorkerId> + 'a {
+        let leaving = |id: &WorkerId| self.nodes.get(&self.workers[id].node).is_some_and(|node| node.leaving);
+        deployment.workers.iter().copied().filter(move |id| !leaving(id))
+    }
+
+    pub(crate) fn is_idle(&self, worker: WorkerId) -> bool {
         self.workers.get(&worker).is_none_or(|worker| worker.flights.is_empty())
     }
 
@@ -470,21 +730,31 @@ impl Driver {
         }
     }
 
-    /// A number for a worker on a node, in a pool.
-    pub(crate) fn new_worker(&mut self, now: Time, node: u16, model: Option<u32>, pool: u32) -> WorkerId {
-        let id = WorkerId(self.next_worker);
+    /// A worker that is to be started on a node, in a pool.
+    pub(crate) fn new_worker(&mut self, now: Time, node: u32, model: Option<u32>, pool: u32) -> WorkerId {
+        let id = WorkerId::new(self.config.epoch, self.next_worker);
         self.next_worker += 1;
-        let spec = model.and_then(|number| self.models.get(&number)).map(|deployment| &deployment.spec);
-        let share = spec.map_or(Share::ALL, |spec| bounds(spec).0);
+        self.add_worker(now, id, node, model, pool);
+        self.workers.get_mut(&id).expect("it was just added").started = Some(now);
+        id
+    }
+
+    /// Takes in a worker on a node, in a pool.
+    pub(crate) fn add_worker(&mut self, now: Time, id: WorkerId, node: u32, model: Option<u32>, pool: u32) {
+        let deployment = model.and_then(|number| self.models.get_mut(&number));
+        let share = deployment.as_ref().map_or(Share::ALL, |deployment| bounds(&deployment.spec).0);
+        if let Some(deployment) = deployment {
+            deployment.workers.push(id);
+        }
         let gpu = self.pools.get_mut(&pool).expect("the pool was made before its workers").seat(id);
         let worker = Worker {
             node,
             model,
             pool,
-            gpu,
+            gpu: Some(gpu),
             state: WorkerState::Starting,
             share,
-            started: now,
+            started: None,
             flights: VecDeque::new(),
             last_done: now,
             busy: Span::ZERO,
@@ -493,24 +763,19 @@ impl Driver {
             last_error: None,
         };
         self.workers.insert(id, worker);
-        id
     }
 
     /// Ends a worker, once it has finished what it has.
     pub(crate) fn stop_worker(&mut self, now: Time, id: WorkerId) {
+        self.unseat(now, id);
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.state = WorkerState::Stopping;
         if let Some(node) = self.nodes.get(&worker.node) {
-            (node.tell)(ToNode::Stop { worker: id });
+            (node.link.tell)(ToNode::Stop { worker: id });
         }
-        let (pool, gpu) = (worker.pool, worker.gpu);
-        if let Some(pool) = self.pools.get_mut(&pool) {
-            pool.unseat(now, gpu);
-        }
-        self.carry_out(pool, now);
     }
 
-    fn overview(&self) -> Overview {
+    fn overview(&self, now: Time) -> Overview {
         let view = |(id, worker): (&WorkerId, &Worker)| WorkerView {
             worker: *id,
             node: self.nodes.get(&worker.node).map_or_else(String::new, |node| node.name.clone()),
@@ -528,7 +793,6 @@ impl Driver {
             let place = model.place?;
             Some((model.number, self.pools.get(&place.pool)?.waiting(place.model)))
         };
-        let now = self.now();
         let scaling = |model: &Deployment| Some(model.scaling.as_ref()?.view(now, model, self.config.dry_run));
         Overview {
             workers: self.workers.iter().map(view).collect(),
@@ -541,9 +805,4 @@ impl Driver {
 
 fn scaling_words(deployment: &Deployment) -> &str {
     deployment.scaling.as_ref().map_or("", Scaling::last_decision)
-}
-
-/// The number of the gateway that holds a request.
-fn gateway_of(request: u64) -> u16 {
-    (request >> 48) as u16
 }

@@ -6,15 +6,18 @@
 #![forbid(unsafe_code)]
 
 mod alarm;
-mod store;
+pub mod store;
 mod profile;
+mod readiness;
 mod pool;
 mod deployment;
 mod scaling;
 mod driver;
+mod members;
 mod orders;
 mod thread;
 pub mod server;
 
-pub use store::{Store, Stored};
+pub use driver::{Arrived, Driver};
+pub use store::{Record, Store, Stored};
 pub use thread::{Config, GatewayLink, NodeLink, Scheduler};

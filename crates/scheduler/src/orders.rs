@@ -4,30 +4,58 @@ use crate::deployment::{Deployment, Place, Reply};
 use crate::driver::{Driver, VIRTUAL};
 use crate::pool::Pool;
 use crate::profile::Profile;
-use crate::store::Stored;
+use crate::readiness::virtual_too_slow;
+use crate::store::{Record, Stored};
 use policy::Time;
-use rpc::{
-    DataType, Kind, ModelInfo, ModelSpec, NotFound, Order, OrderError, TensorSpec, ToNode, WorkerId, WorkerState,
-    Workers,
-};
+use rpc::{DataType, Kind, ModelInfo, ModelSpec, NotFound, Order, OrderError, Source, TensorSpec, ToNode, Workers};
 use std::sync::Arc;
 
 impl Driver {
-    /// Brings back what was deployed before, and what the configuration asks for: that wins.
+    /// Brings back what commands deployed before, and serves what the configuration file names: where both have the same
+    /// version of a model, the file's takes the other's place for good.
     pub(crate) fn restore(&mut self, now: Time, configured: Vec<ModelSpec>) -> anyhow::Result<()> {
-        for stored in self.store.all()? {
-            let same = |spec: &ModelSpec| (&spec.name, spec.version) == (&stored.spec.name, stored.spec.version);
-            if !configured.iter().any(same) {
-                self.admit(now, Arc::new(stored.spec), stored.loaded);
+        let mut replaced = Vec::new();
+        for Record { name, version, content } in self.store.all() {
+            if configured.iter().any(|spec| (&spec.name, spec.version) == (&name, version)) {
+                tracing::warn!(
+                    "model `{name}` version {version} was deployed by a command and is in the configuration file: the \
+                     file's takes its place, and the command's deployment is forgotten"
+                );
+                replaced.push((name, version));
+                continue;
+            }
+            match content {
+                Ok(Stored { spec, loaded }) => drop(self.admit(now, Arc::new(spec), Source::Command, loaded)),
+                Err(reason) => self.admit_unreadable(now, name, version, &reason),
             }
         }
         for spec in configured {
-            self.admit(now, Arc::new(spec), true);
+            spec.check().map_err(anyhow::Error::msg)?;
+            let source = match replaced.contains(&(spec.name.clone(), spec.version)) {
+                true => Source::FileOverCommand,
+                false => Source::File,
+            };
+            self.admit(now, Arc::new(spec), source, true);
+        }
+        if !replaced.is_empty()
+            && let Err(error) = self.store.remove(&replaced)
+        {
+            tracing::error!("{error:#}; the next start tries again");
         }
         Ok(())
     }
 
-    pub(crate) fn on_order(&mut self, now: Time, order: Order, reply: Reply) {
+    /// Lists a deployment whose record cannot be read. It stays in the store until somebody deploys or undeploys it.
+    fn admit_unreadable(&mut self, now: Time, name: String, version: u32, reason: &str) {
+        let told = format!("its record in the store cannot be read: {reason}; deploy it again, or undeploy it");
+        tracing::error!(model = format!("{name}:{version}"), "unavailable: {told}");
+        let spec = ModelSpec::unknown(name, version);
+        let number = self.admit(now, Arc::new(spec), Source::Command, false);
+        self.models.get_mut(&number).expect("it was just admitted").unreadable = Some(told);
+    }
+
+    /// An operator wants something.
+    pub fn on_order(&mut self, now: Time, order: Order, reply: Reply) {
         let outcome = match order {
             Order::Deploy(spec) => return self.deploy(now, *spec, reply),
             Order::Load { name } => return self.load(now, &name, reply),
@@ -38,22 +66,64 @@ impl Driver {
         self.answer(reply, outcome);
     }
 
+    /// Takes in what is to be served. It is written down once it works, see `take_over`.
     fn deploy(&mut self, now: Time, spec: ModelSpec, reply: Reply) {
-        if let Err(error) = self.store.put(&Stored { spec: spec.clone(), loaded: true }) {
-            return self.answer(reply, Err(OrderError::Storage(format!("{error:#}"))));
+        if let Err(problem) = spec.check() {
+            return self.answer(reply, Err(OrderError::Invalid(problem)));
+        }
+        if let Some(reason) = virtual_too_slow(&spec, &self.config.network) {
+            return self.answer(reply, Err(OrderError::Invalid(format!("model `{}`: {reason}", spec.name))));
         }
         let before = self.listed(&spec.name, Some(spec.version)).first().copied();
-        let number = self.admit(now, Arc::new(spec), true);
+        if let Err(error) = self.commands_may(before.as_slice(), "deploy another version with --version") {
+            return self.answer(reply, Err(error));
+        }
+        let number = self.admit(now, Arc::new(spec), Source::Command, true);
         let deployment = self.models.get_mut(&number).expect("it was just admitted");
         deployment.replaces = before;
         deployment.on_trial = true;
-        match deployment.proven {
-            true => {
-                self.take_over(now, number);
-                self.answer(reply, Ok(()));
-            }
-            false => deployment.replies.push(reply),
+        deployment.replies.push(reply);
+        if deployment.proven {
+            self.take_over(now, number);
+            self.answer_all(number, &Ok(()));
         }
+    }
+
+    /// Whether commands may change these deployments: not those that the configuration file names.
+    fn commands_may(&self, numbers: &[u32], or: &str) -> Result<(), OrderError> {
+        let owned = |number: &&u32| self.models.get(number).is_some_and(|deployment| deployment.source.is_file());
+        let Some(deployment) = numbers.iter().find(owned).and_then(|number| self.models.get(number)) else {
+            return Ok(());
+        };
+        let (name, version) = (&deployment.spec.name, deployment.spec.version);
+        Err(OrderError::Invalid(format!(
+            "model `{name}` version {version} is in the configuration file of the server: change it there and restart \
+             the server, or {or}"
+        )))
+    }
+
+    /// What keeps a deployment's record from being used.
+    fn readable(&self, number: u32) -> Result<(), OrderError> {
+        match self.models.get(&number).and_then(|deployment| Some((deployment, deployment.unreadable.as_ref()?))) {
+            Some((deployment, reason)) => {
+                Err(OrderError::Invalid(format!("model `{}`: {reason}", deployment.spec.name)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down whether the workers of a command's deployment should run. What the file names is always loaded at
+    /// the start.
+    fn remember(&mut self, number: u32, loaded: bool) -> Result<(), OrderError> {
+        let Some(deployment) = self.models.get(&number).filter(|deployment| !deployment.source.is_file()) else {
+            return Ok(());
+        };
+        // A deployment that has not worked yet is not written down, and is not by this.
+        if deployment.on_trial {
+            return Ok(());
+        }
+        let stored = Stored { spec: (*deployment.spec).clone(), loaded };
+        self.store.put(&[stored]).map_err(storage)
     }
 
     fn load(&mut self, now: Time, name: &str, reply: Reply) {
@@ -69,23 +139,31 @@ impl Driver {
             }
             return;
         }
-        let spec = deployment.spec.clone();
-        if let Err(error) = self.store.put(&Stored { spec: (*spec).clone(), loaded: true }) {
-            return self.answer(reply, Err(OrderError::Storage(format!("{error:#}"))));
+        if let Err(error) = self.readable(highest).and_then(|()| self.remember(highest, true)) {
+            return self.answer(reply, Err(error));
         }
         self.place(now, highest);
         let deployment = self.models.get_mut(&highest).expect("it is listed");
-        match deployment.proven {
-            true => self.answer(reply, Ok(())),
-            false => deployment.replies.push(reply),
+        match (deployment.proven, virtual_too_slow(&deployment.spec, &self.config.network)) {
+            (true, _) => self.answer(reply, Ok(())),
+            (false, Some(reason)) => {
+                self.answer(reply, Err(OrderError::Invalid(format!("model `{name}`: {reason}"))));
+            }
+            (false, None) => deployment.replies.push(reply),
         }
     }
 
     fn undeploy(&mut self, now: Time, name: &str, version: Option<u32>) -> Result<(), OrderError> {
         let numbers = self.found(name, version)?;
-        for number in numbers {
-            let spec = self.models[&number].spec.clone();
-            self.store.remove(&spec.name, spec.version).map_err(|error| OrderError::Storage(format!("{error:#}")))?;
+        self.commands_may(&numbers, "name another version with --version")?;
+        let key = |number: &u32| (name.to_string(), self.models[number].spec.version);
+        let keys: Vec<(String, u32)> = numbers.iter().map(key).collect();
+        self.store.remove(&keys).map_err(storage)?;
+        // Those that only wait to take over go as well.
+        let gone = |deployment: &&Deployment| {
+            keys.iter().any(|(name, version)| (name, *version) == (&deployment.spec.name, deployment.spec.version))
+        };
+        for number in self.models.values().filter(gone).map(|deployment| deployment.number).collect::<Vec<_>>() {
             self.retire(now, number);
         }
         Ok(())
@@ -93,29 +171,39 @@ impl Driver {
 
     fn unload(&mut self, now: Time, name: &str) -> Result<(), OrderError> {
         for number in self.found(name, None)? {
-            let spec = self.models[&number].spec.clone();
-            if self.models[&number].place.is_none() {
+            let deployment = &self.models[&number];
+            let (spec, source) = (deployment.spec.clone(), deployment.source);
+            if deployment.place.is_none() {
                 continue;
             }
-            let stored = Stored { spec: (*spec).clone(), loaded: false };
-            self.store.put(&stored).map_err(|error| OrderError::Storage(format!("{error:#}")))?;
+            // What has not worked yet is not written down, and there is nothing to come back to.
+            let on_trial = deployment.on_trial;
+            self.remember(number, false)?;
             self.retire(now, number);
-            self.admit(now, spec, false);
+            if !on_trial {
+                self.admit(now, spec, source, false);
+            }
         }
         Ok(())
     }
 
     /// Lets deployments have other numbers of workers.
     fn resize(&mut self, now: Time, name: &str, version: Option<u32>, workers: Workers) -> Result<(), OrderError> {
-        for number in self.found(name, version)? {
+        let numbers = self.found(name, version)?;
+        self.commands_may(&numbers, "name another version")?;
+        let mut changed = Vec::new();
+        for number in &numbers {
+            self.readable(*number)?;
+            let deployment = &self.models[number];
+            let spec = deployment.spec.with_workers(workers).map_err(OrderError::Invalid)?;
+            changed.push(Stored { spec, loaded: deployment.place.is_some() });
+        }
+        let proven = numbers.iter().zip(&changed).filter(|(number, _)| !self.models[number].on_trial);
+        let proven: Vec<Stored> = proven.map(|(_, stored)| stored.clone()).collect();
+        self.store.put(&proven).map_err(storage)?;
+        for (number, Stored { spec, .. }) in numbers.into_iter().zip(changed) {
             let deployment = self.models.get_mut(&number).expect("it was just found");
-            if matches!(deployment.spec.kind, Kind::Virtual { .. }) {
-                return Err(OrderError::Invalid(format!("model `{name}` is virtual and has no workers of its own")));
-            }
-            let spec = Arc::new(ModelSpec { workers, ..(*deployment.spec).clone() });
-            let stored = Stored { spec: (*spec).clone(), loaded: deployment.place.is_some() };
-            self.store.put(&stored).map_err(|error| OrderError::Storage(format!("{error:#}")))?;
-            deployment.spec = spec;
+            deployment.spec = Arc::new(spec);
             deployment.wanted = deployment.wanted.clamp(workers.min(), workers.max());
             deployment.update_scaling(now);
             self.changed = true;
@@ -147,10 +235,10 @@ impl Driver {
     }
 
     /// Takes in a deployment and, unless it is to be remembered only, gives it a place.
-    fn admit(&mut self, now: Time, spec: Arc<ModelSpec>, loaded: bool) -> u32 {
+    fn admit(&mut self, now: Time, spec: Arc<ModelSpec>, source: Source, loaded: bool) -> u32 {
         let number = self.next_model;
         self.next_model += 1;
-        self.models.insert(number, Deployment::new(number, spec));
+        self.models.insert(number, Deployment { source, ..Deployment::new(number, spec) });
         self.changed = true;
         if loaded {
             self.place(now, number);
@@ -177,7 +265,10 @@ impl Driver {
             let profile = Profile::new(&sizes, spec.max_batch, now);
             let table = profile.table();
             let deployment = self.models.get_mut(&number).expect("only known deployments are placed");
-            (deployment.profile, deployment.proven) = (Some(profile), true);
+            deployment.last_error = virtual_too_slow(&spec, &self.config.network);
+            (deployment.profile, deployment.proven) = (Some(profile), deployment.last_error.is_none());
+            deployment.measured = sizes.iter().map(|(size, took)| (*size, took.nanos())).collect();
+            deployment.measured.dedup();
             deployment.info = Some(Arc::new(echo(&spec)));
             self.pools.get_mut(&VIRTUAL).expect("it was just opened").set_table(now, model, table);
             self.carry_out(VIRTUAL, now);
@@ -187,7 +278,7 @@ impl Driver {
     }
 
     /// Opens a pool, unless it is there.
-    fn open_pool(&mut self, now: Time, number: u32, name: &str) {
+    pub(crate) fn open_pool(&mut self, now: Time, number: u32, name: &str) {
         if self.pools.contains_key(&number) {
             return;
         }
@@ -199,88 +290,38 @@ impl Driver {
         self.pools.insert(number, Pool::new(now, self.config.network, &self.config.policy, journal));
     }
 
-    /// Starts the workers a deployment lacks, on the nodes that have the fewest.
-    pub(crate) fn staff(&mut self, now: Time, number: u32) {
-        while let Some(deployment) = self.models.get(&number)
-            && let Some(place) = deployment.place
-            && place.pool != VIRTUAL
-            && deployment.workers.len() < deployment.wanted
-            && let Some(node) = self.emptiest_node()
-        {
-            let spec = deployment.spec.clone();
-            let worker = self.new_worker(now, node, Some(number), place.pool);
-            self.models.get_mut(&number).expect("it was just seen").workers.push(worker);
-            (self.nodes[&node].tell)(ToNode::Start { worker, spec });
-        }
-    }
-
-    fn emptiest_node(&self) -> Option<u16> {
-        let load =
-            |node: &u16| self.workers.values().filter(|worker| worker.node == *node && worker.model.is_some()).count();
-        self.nodes.keys().copied().min_by_key(load)
-    }
-
-    /// A node came: it takes the workers that are missing, and its emulated GPUs join.
-    pub(crate) fn on_node_joined(&mut self, now: Time, number: u16, link: crate::NodeLink) {
-        tracing::info!(node = link.name, virtual_gpus = link.virtual_gpus, "a node joined");
-        let gpus = link.virtual_gpus;
-        self.nodes.insert(number, link);
-        if gpus > 0 {
-            self.open_pool(now, VIRTUAL, "virtual");
-        }
-        for _ in 0..gpus {
-            self.new_worker(now, number, None, VIRTUAL);
-        }
-        self.tell_virtual();
-        for model in self.models.keys().copied().collect::<Vec<_>>() {
-            self.staff(now, model);
-        }
-    }
-
-    /// A node is gone, with all its workers: others take their place.
-    pub(crate) fn on_node_lost(&mut self, now: Time, number: u16) {
-        let Some(link) = self.nodes.remove(&number) else { return };
-        tracing::warn!(node = link.name, "a node was lost");
-        let gone: Vec<WorkerId> =
-            self.workers.iter().filter(|(_, worker)| worker.node == number).map(|(id, _)| *id).collect();
-        for id in gone {
-            let worker = self.workers.remove(&id).expect("it was just seen");
-            if let Some(deployment) = worker.model.and_then(|model| self.models.get_mut(&model)) {
-                deployment.workers.retain(|other| *other != id);
-                deployment.ready -= usize::from(worker.state == WorkerState::Ready);
-            }
-            if worker.state != WorkerState::Stopping
-                && let Some(pool) = self.pools.get_mut(&worker.pool)
-            {
-                pool.unseat(now, worker.gpu);
-            }
-            self.carry_out(worker.pool, now);
-        }
-        self.changed = true;
-        for model in self.models.keys().copied().collect::<Vec<_>>() {
-            self.staff(now, model);
-        }
-    }
-
     /// Tells emulated GPUs which models they may be asked for.
-    fn tell_virtual(&self) {
+    pub(crate) fn tell_virtual(&self) {
         let line = |deployment: &Deployment| match deployment.spec.kind {
             Kind::Virtual { latency } => Some((deployment.number, latency)),
             _ => None,
         };
         let tables: Vec<_> = self.models.values().filter_map(line).collect();
-        for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.model.is_none()) {
+        for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.model.is_none() && worker.gpu.is_some()) {
             if let Some(node) = self.nodes.get(&worker.node) {
-                (node.tell)(ToNode::Virtual { worker: *id, tables: tables.clone() });
+                (node.link.tell)(ToNode::Virtual { worker: *id, tables: tables.clone() });
             }
         }
     }
 
-    /// A deployment is ready: the one it replaces takes no more requests.
+    /// A deployment is ready: it is written down, and the one it replaces takes no more requests.
+    ///
+    /// Not before: a server that is killed while a new deployment is tried comes back with the one that worked.
     pub(crate) fn take_over(&mut self, now: Time, number: u32) {
-        let Some(deployment) = self.models.get_mut(&number) else { return };
-        deployment.on_trial = false;
-        if let Some(before) = deployment.replaces.take() {
+        // One that was undeployed meanwhile is ready for nobody.
+        let Some(deployment) = self.models.get_mut(&number).filter(|deployment| deployment.retiring.is_none()) else {
+            return;
+        };
+        let spec = deployment.spec.clone();
+        if std::mem::take(&mut deployment.on_trial)
+            && let Err(error) = self.store.put(&[Stored { spec: (*spec).clone(), loaded: true }])
+        {
+            self.answer_all(number, &Err(storage(error)));
+            return self.withdraw(now, number);
+        }
+        let deployment = self.models.get_mut(&number).expect("it was just seen");
+        deployment.replaces = None;
+        for before in self.listed(&spec.name, Some(spec.version)).into_iter().filter(|other| *other != number) {
             self.retire(now, before);
         }
         self.changed = true;
@@ -288,15 +329,6 @@ impl Driver {
 
     /// A deployment that an order brought never worked: it goes, and what it was to replace stays.
     pub(crate) fn withdraw(&mut self, now: Time, number: u32) {
-        let Some(deployment) = self.models.get_mut(&number) else { return };
-        let (spec, before) = (deployment.spec.clone(), deployment.replaces.take());
-        let restored = match before.and_then(|before| self.models.get(&before)) {
-            Some(before) => self.store.put(&Stored { spec: (*before.spec).clone(), loaded: before.place.is_some() }),
-            None => self.store.remove(&spec.name, spec.version),
-        };
-        if let Err(error) = restored {
-            tracing::error!(error = format!("{error:#}"), "a deployment that failed is still written down");
-        }
         self.retire(now, number);
     }
 
@@ -333,6 +365,10 @@ impl Driver {
     }
 }
 
+fn storage(error: anyhow::Error) -> OrderError {
+    OrderError::Storage(format!("{error:#}"))
+}
+
 /// What a virtual model takes and gives, where its deployment does not say: one tensor, and the same again.
 fn echo(spec: &ModelSpec) -> ModelInfo {
     let tensor = |name: &str| {
@@ -340,5 +376,10 @@ fn echo(spec: &ModelSpec) -> ModelInfo {
         vec![TensorSpec { name: name.into(), datatype: DataType::Fp32, shape }]
     };
     let or = |given: &[TensorSpec], name: &str| if given.is_empty() { tensor(name) } else { given.to_vec() };
-    ModelInfo { inputs: or(&spec.inputs, "INPUT"), outputs: or(&spec.outputs, "OUTPUT"), max_batch: spec.max_batch }
+    ModelInfo {
+        inputs: or(&spec.inputs, "INPUT"),
+        outputs: or(&spec.outputs, "OUTPUT"),
+        max_batch: spec.max_batch,
+        runs_on: None,
+    }
 }

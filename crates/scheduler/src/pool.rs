@@ -3,6 +3,7 @@
 //! A model with worker processes of its own has a pool of its own; emulated GPUs, which run any virtual model, are one
 //! pool. To the dispatcher a worker is a GPU.
 
+use crate::readiness::alone;
 use policy::journal::{Input, Recorder};
 use policy::{Action, Cluster, Event, GpuId, GpuType, LatencyTable, Model, ModelId, Network, Span, Time, policies};
 use rpc::WorkerId;
@@ -109,6 +110,13 @@ impl Pool {
         }
     }
 
+    /// A worker finishes what it has and is given nothing more.
+    pub(crate) fn leave(&mut self, now: Time, gpu: GpuId) {
+        if self.cluster().gpus.get(gpu.index()).is_some_and(|state| state.alive && !state.leaving) {
+            self.tell(now, Input::Event(Event::GpuLeaving(gpu)));
+        }
+    }
+
     /// Takes a worker's place away.
     pub(crate) fn unseat(&mut self, now: Time, gpu: GpuId) {
         self.lose(now, gpu);
@@ -124,6 +132,16 @@ impl Pool {
     pub(crate) fn is_idle(&self, model: ModelId) -> bool {
         let running = |gpu: &policy::Gpu| gpu.flights.iter().any(|flight| flight.model == model);
         self.waiting(model) == 0 && !self.cluster().gpus.iter().any(running)
+    }
+
+    /// How long a request of a model takes with nobody before it, where that is longer than this and it would be
+    /// refused for it.
+    pub(crate) fn too_slow(&self, model: ModelId, within: Span) -> Option<Span> {
+        let dispatcher = self.recorder.dispatcher();
+        let cluster = dispatcher.cluster();
+        let table = cluster.models[model.index()].fastest();
+        let known = dispatcher.keeps_deadlines() && table.max_batch() > 0;
+        known.then(|| alone(table.latency(1), &cluster.network)).filter(|takes| *takes > within)
     }
 
     /// How long the requests of a model that wait will take, were they to be run now.

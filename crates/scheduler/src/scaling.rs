@@ -88,7 +88,7 @@ impl Scaling {
                 state: match worker.state {
                     _ if place >= wanted => State::Draining,
                     WorkerState::Ready => State::Ready,
-                    WorkerState::Starting | WorkerState::Restarting => State::Starting,
+                    WorkerState::Starting | WorkerState::Restarting | WorkerState::Silent => State::Starting,
                     WorkerState::Stopping => State::Draining,
                 },
                 size: 0,

@@ -1,23 +1,28 @@
 //! The scheduler for gateways and nodes on other machines.
 //!
-//! Each has one stream for as long as it is there; a stream that ends means that it is gone. Whoever wants in brings
-//! the join token.
+//! Each has one stream for as long as it is there: a session. A stream that ends means that its session is over.
+//! Whoever wants in brings the join token and speaks the same version of the protocol.
 
 use crate::{GatewayLink, NodeLink, Scheduler};
 use anyhow::Result;
-use rpc::cluster::{self, proto};
+use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
+use rpc::link::SESSION_BITS;
+use rpc::timing;
+use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Numbers from here on are for others; smaller ones are within this process.
-const FIRST: u32 = 1;
+/// Instructions that a node has not taken yet. One that is behind by so many is as good as gone.
+const INSTRUCTIONS_MAX: usize = 1024;
+/// How long streams may take to end when the scheduler does.
+const END: Duration = Duration::from_secs(1);
 
 /// Who may join, and how.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +33,7 @@ pub struct ServerConfig {
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Serves until `shutdown` is over.
+/// Serves until `shutdown` is over. Then all sessions end, and so does the scheduler: nobody is waited for.
 pub async fn serve(
     scheduler: Scheduler,
     listener: TcpListener,
@@ -40,36 +45,83 @@ pub async fn serve(
     if let Some((certificate, key)) = config.identity {
         server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))?;
     }
-    let door = Door { scheduler, token: config.token.map(Arc::from), next: Arc::new(AtomicU32::new(FIRST)) };
-    let service = proto::scheduler_server::SchedulerServer::new(door);
+    let door = Door { scheduler: scheduler.clone(), token: config.token.map(Arc::from), sessions: Arc::default() };
+    let service = proto::scheduler_server::SchedulerServer::new(door).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let incoming = TcpListenerStream::new(listener);
-    Ok(server.add_service(service).serve_with_incoming_shutdown(incoming, shutdown).await?)
+    let ended = Arc::new(Notify::new());
+    let until = ended.clone();
+    let serving =
+        server.add_service(service).serve_with_incoming_shutdown(incoming, async move { until.notified().await });
+    tokio::pin!(serving);
+    tokio::select! {
+        served = &mut serving => return Ok(served?),
+        () = shutdown => {}
+    }
+    scheduler.stop();
+    ended.notify_one();
+    // A member that does not let go of its stream does not keep the scheduler.
+    if let Ok(served) = tokio::time::timeout(END, serving).await {
+        served?;
+    }
+    Ok(())
 }
 
 struct Door {
     scheduler: Scheduler,
     token: Option<Arc<str>>,
-    next: Arc<AtomicU32>,
+    sessions: Arc<Mutex<Sessions>>,
 }
 
-impl Door {
-    fn admit<T>(&self, request: &Request<T>) -> Result<u16, Status> {
-        let brought = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
-        let brought = brought.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        if let Some(token) = &self.token
-            && !same(token, brought)
-        {
-            return Err(Status::unauthenticated("the join token is missing or wrong"));
+/// The numbers of sessions. They are given out in turn, so that a number is not used again before all others were: no
+/// request of its last session is left by then.
+#[derive(Default)]
+struct Sessions {
+    last: u32,
+    open: BTreeSet<u32>,
+}
+
+/// A number while its session lasts.
+struct Session {
+    number: u32,
+    sessions: Arc<Mutex<Sessions>>,
+}
+
+impl Sessions {
+    /// Numbers from 1 on: 0 is for members within this process.
+    fn open(&mut self) -> Option<u32> {
+        const LAST: u32 = (1 << SESSION_BITS) - 1;
+        if self.open.len() >= LAST as usize {
+            return None;
         }
-        let number = self.next.fetch_add(1, Relaxed);
-        u16::try_from(number).map_err(|_| Status::resource_exhausted("65,535 have joined; start the scheduler again"))
+        loop {
+            self.last = if self.last == LAST { 1 } else { self.last + 1 };
+            if self.open.insert(self.last) {
+                return Some(self.last);
+            }
+        }
     }
 }
 
-/// Compares without telling by its time where two texts differ.
-fn same(one: &str, other: &str) -> bool {
-    let differ = one.bytes().zip(other.bytes()).fold(0, |differ, (one, other)| differ | (one ^ other));
-    one.len() == other.len() && differ == 0
+impl Drop for Session {
+    fn drop(&mut self) {
+        lock(&self.sessions).open.remove(&self.number);
+    }
+}
+
+fn lock(sessions: &Mutex<Sessions>) -> MutexGuard<'_, Sessions> {
+    sessions.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Door {
+    fn admit<T>(&self, request: &Request<T>, who: &str) -> Result<Session, Status> {
+        cluster::admit(request, self.token.as_deref(), who).inspect_err(|status| {
+            let from = request.remote_addr().map(|address| address.to_string()).unwrap_or_default();
+            tracing::warn!(from, "a {who} is sent away: {}", status.message());
+        })?;
+        let number = lock(&self.sessions).open();
+        let number = number.ok_or_else(|| Status::resource_exhausted("as many have joined as can"))?;
+        Ok(Session { number, sessions: self.sessions.clone() })
+    }
 }
 
 type Out<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -83,12 +135,15 @@ impl proto::scheduler_server::Scheduler for Door {
         &self,
         request: Request<Streaming<proto::FromGateway>>,
     ) -> Result<Response<Self::GatewayStream>, Status> {
-        let number = self.admit(&request)?;
+        let session = self.admit(&request, "gateway")?;
+        let number = session.number;
         let (send, out) = mpsc::unbounded_channel();
         let say =
             |send: &mpsc::UnboundedSender<_>, message| drop(send.send(Ok(proto::ToGateway { message: Some(message) })));
-        say(&send, proto::to_gateway::Message::Welcome(u32::from(number)));
-        let (tell, publish, look) = (send.clone(), send.clone(), send.clone());
+        say(&send, proto::to_gateway::Message::Welcome(number));
+        let (tell, publish, look, close) = (send.clone(), send.clone(), send.clone(), send.clone());
+        let closed = Arc::new(Notify::new());
+        let closing = closed.clone();
         let link = GatewayLink {
             tell: Box::new(move |decision| drop(tell.send(Ok(cluster::from_decision(decision))))),
             publish: Box::new(move |catalog| {
@@ -97,12 +152,23 @@ impl proto::scheduler_server::Scheduler for Door {
             look: Box::new(move |overview| {
                 say(&look, proto::to_gateway::Message::OverviewJson(cluster::to_json(&overview)));
             }),
+            close: Box::new(move |why| {
+                drop(close.send(Err(Status::unavailable(why))));
+                closing.notify_one();
+            }),
+            leased: true,
         };
         let scheduler = self.scheduler.clone();
         scheduler.gateway_joined(number, link);
         let mut incoming = request.into_inner();
         tokio::spawn(async move {
-            while let Some(Ok(message)) = incoming.next().await {
+            let session = session;
+            loop {
+                let message = tokio::select! {
+                    message = incoming.next() => message,
+                    () = closed.notified() => break,
+                };
+                let Some(Ok(message)) = message else { break };
                 match message.message {
                     Some(proto::from_gateway::Message::Arrival(arrival)) => {
                         match cluster::to_arrival(arrival, number) {
@@ -126,41 +192,56 @@ impl proto::scheduler_server::Scheduler for Door {
                         }
                     }
                     Some(proto::from_gateway::Message::Undelivered(undelivered)) => {
-                        scheduler.undelivered(rpc::WorkerId(undelivered.worker), undelivered.batch);
+                        let proto::Undelivered { worker, batch, nobody } = undelivered;
+                        scheduler.undelivered(rpc::WorkerId(worker), batch, nobody);
                     }
+                    Some(proto::from_gateway::Message::Heartbeat(_)) => scheduler.gateway_heard(number),
                     None => {}
                 }
             }
             scheduler.gateway_lost(number);
+            drop(session);
         });
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(out))))
     }
 
     async fn node(&self, request: Request<Streaming<proto::FromNode>>) -> Result<Response<Self::NodeStream>, Status> {
-        let number = self.admit(&request)?;
+        let session = self.admit(&request, "node")?;
+        let number = session.number;
         let mut incoming = request.into_inner();
-        let Some(Ok(proto::FromNode { message: Some(proto::from_node::Message::Hello(hello)) })) =
-            incoming.next().await
-        else {
+        let greeting = tokio::time::timeout(Duration::from_nanos(timing::CONNECT.nanos()), incoming.next()).await;
+        let Ok(Some(Ok(proto::FromNode { message: Some(proto::from_node::Message::Hello(hello)) }))) = greeting else {
             return Err(Status::invalid_argument("a node says hello first"));
         };
-        let (send, out) = mpsc::channel(1024);
-        let tell = send.clone();
+        let hello = cluster::to_hello(hello)?;
+        let (send, out) = mpsc::channel(INSTRUCTIONS_MAX);
+        let (tell, close) = (send.clone(), send.clone());
+        let closed = Arc::new(Notify::new());
+        let (overrun, closing) = (closed.clone(), closed.clone());
         let link = NodeLink {
-            name: hello.name,
-            virtual_gpus: hello.virtual_gpus.min(100_000) as usize,
-            address: hello.address.into(),
             tell: Box::new(move |instruction| {
-                // A node that has not taken a thousand instructions is as good as gone.
-                let _ = tell.try_send(Ok(cluster::from_instruction(instruction)));
+                if tell.try_send(Ok(cluster::from_instruction(instruction))).is_err() {
+                    overrun.notify_one();
+                }
             }),
+            close: Box::new(move |why| {
+                let _ = close.try_send(Err(Status::unavailable(why)));
+                closing.notify_one();
+            }),
+            leased: true,
         };
         let scheduler = self.scheduler.clone();
-        scheduler.node_joined(number, link);
+        scheduler.node_joined(number, hello, link);
         tokio::spawn(async move {
-            while let Some(Ok(message)) = incoming.next().await {
+            let session = session;
+            loop {
+                let message = tokio::select! {
+                    message = incoming.next() => message,
+                    () = closed.notified() => break,
+                };
+                let Some(Ok(message)) = message else { break };
                 match message.message.map(cluster::to_news) {
-                    Some(Ok(Some(news))) => scheduler.news(news),
+                    Some(Ok(Some(news))) => scheduler.news(number, news),
                     Some(Ok(None)) | None => {}
                     Some(Err(nonsense)) => {
                         tracing::warn!(node = number, %nonsense, "a node is sent away");
@@ -170,6 +251,7 @@ impl proto::scheduler_server::Scheduler for Door {
                 }
             }
             scheduler.node_lost(number);
+            drop(session);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(out))))
     }

@@ -1,12 +1,41 @@
 //! What is deployed, on disk: written before anybody is told that it was done, so that it survives anything.
+//!
+//! A store is one text file, `deployments.txt`, with a line for each deployment (`format`). It is a handful of lines
+//! that change when a person types a command, so every change writes the whole file anew under another name and renames
+//! it (`disk`). A database that changes its file in place has to be right after a torn write at any byte; a rename needs
+//! only that the file system keeps its word, and the file is the old one or the new one.
+//!
+//! Invariants:
+//! 1. What a write that failed left behind is never read: memory and file keep what they had, and the next write starts
+//!    from there. A disk that was full needs no restart.
+//! 2. A line that cannot be read is written back byte for byte, until its model is deployed anew or undeployed.
+//! 3. A file that is there and is not whole is an error, never an empty store: files are made by renaming them too, so
+//!    nothing that Weft does leaves an empty one.
+//! 4. One process at a time: it holds a lock on `deployments.lock`, which ends with it.
+//!
+//! Not covered: a disk that says that it has written what it has not.
 
-use anyhow::{Context, Result};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+mod disk;
+mod format;
+mod legacy;
+mod repair;
+#[cfg(test)]
+mod tests;
+
+pub use repair::{Repaired, Report, inspect, repair};
+
+use anyhow::{Context, Result, bail};
+use disk::{Disk, Folder, WriteError};
+use format::{Contents, Line};
 use rpc::ModelSpec;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
-const MODELS: TableDefinition<&str, &str> = TableDefinition::new("models");
+/// The file of deployments in a state folder.
+const FILE: &str = "deployments.txt";
+const LOCK: &str = "deployments.lock";
 
 /// A deployment as it is remembered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,88 +46,182 @@ pub struct Stored {
     pub loaded: bool,
 }
 
-/// The database of deployments.
+/// One line of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The model; a name of our own where it cannot be read.
+    pub name: String,
+    /// Its version.
+    pub version: u32,
+    /// The deployment, or why it cannot be read.
+    pub content: Result<Stored, String>,
+}
+
+/// The deployments of a scheduler.
 pub struct Store {
-    database: Database,
+    lines: Vec<Line>,
+    /// Where they are; nowhere for a store that is forgotten with the process.
+    place: Option<Place>,
+}
+
+struct Place {
+    folder: PathBuf,
+    disk: Box<dyn Disk>,
+    /// Held for as long as the store is open.
+    _lock: Option<File>,
 }
 
 impl Store {
-    /// Opens a database, or makes one.
-    pub fn open(path: &Path) -> Result<Store> {
-        let problem = || format!("open the database {}; is another `weft` running with it?", path.display());
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
-        }
-        let database = Database::create(path).with_context(problem)?;
-        Ok(Store { database })
+    /// Opens the store of a state folder. The folder is made where it is not there, for its owner alone.
+    pub fn open(folder: &Path) -> Result<Store> {
+        private(folder)?;
+        let lock = lock(folder)?;
+        let place = Place { folder: folder.to_owned(), disk: Box::new(Folder(folder.to_owned())), _lock: Some(lock) };
+        Store::read(place)
     }
 
-    /// A database that is forgotten with the process.
-    pub fn in_memory() -> Result<Store> {
-        let backend = redb::backends::InMemoryBackend::new();
-        let database = Database::builder().create_with_backend(backend).context("make a database in memory")?;
-        Ok(Store { database })
+    /// A store that is forgotten with the process.
+    pub fn in_memory() -> Store {
+        Store { lines: Vec::new(), place: None }
     }
 
-    /// All deployments, by name and version.
-    pub fn all(&self) -> Result<Vec<Stored>> {
-        let read = self.database.begin_read()?;
-        let table = match read.open_table(MODELS) {
-            Ok(table) => table,
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-            Err(error) => return Err(error.into()),
+    fn read(place: Place) -> Result<Store> {
+        let path = place.folder.join(FILE);
+        let Some(bytes) = place.disk.read(FILE).with_context(|| format!("read {}", path.display()))? else {
+            return Store::migrate(place);
         };
-        let mut all = Vec::new();
-        for row in table.iter()? {
-            let (key, value) = row?;
-            let stored = serde_json::from_str(value.value());
-            all.push(stored.with_context(|| format!("read the deployment of {}", key.value()))?);
+        let Contents { lines, damage } = format::read(&bytes);
+        if let Some(damage) = damage {
+            bail!("read the deployments in {}: {damage}; {}", path.display(), remedy(&place.folder));
         }
-        Ok(all)
+        if place.folder.join(legacy::FILE).exists() {
+            tracing::warn!(
+                "{} is from an older Weft and is not read: {} is there",
+                place.folder.join(legacy::FILE).display(),
+                path.display()
+            );
+        }
+        Ok(Store { lines, place: Some(place) })
     }
 
-    /// Remembers a deployment.
-    pub fn put(&self, stored: &Stored) -> Result<()> {
-        let text = serde_json::to_string(stored)?;
-        let write = self.database.begin_write()?;
-        write.open_table(MODELS)?.insert(key(&stored.spec.name, stored.spec.version).as_str(), text.as_str())?;
-        write.commit().context("write the database of deployments")
+    /// Takes over what an older Weft wrote, if it did, and leaves that file beside under another name.
+    fn migrate(place: Place) -> Result<Store> {
+        let old = place.folder.join(legacy::FILE);
+        let Some(lines) = legacy::read(&old)
+            .with_context(|| format!("read the deployments in {}; {}", old.display(), remedy(&place.folder)))?
+        else {
+            return Ok(Store { lines: Vec::new(), place: Some(place) });
+        };
+        let mut store = Store { lines: Vec::new(), place: Some(place) };
+        store.write(lines)?;
+        let kept = legacy::set_aside(&old)?;
+        tracing::info!("took over {} deployments; the old file is {}", store.lines.len(), kept.display());
+        Ok(store)
     }
 
-    /// Forgets a deployment.
-    pub fn remove(&self, name: &str, version: u32) -> Result<()> {
-        let write = self.database.begin_write()?;
-        write.open_table(MODELS)?.remove(key(name, version).as_str())?;
-        write.commit().context("write the database of deployments")
+    /// All deployments, those that cannot be read among them, by name and version.
+    pub fn all(&self) -> Vec<Record> {
+        let mut all: Vec<Record> = self.lines.iter().map(|line| line.record.clone()).collect();
+        all.sort_by(|one, other| (&one.name, one.version).cmp(&(&other.name, other.version)));
+        all
+    }
+
+    /// Remembers deployments, all of them or none.
+    pub fn put(&mut self, deployments: &[Stored]) -> Result<()> {
+        let mut lines = self.lines.clone();
+        for stored in deployments {
+            stored.spec.check().map_err(anyhow::Error::msg).context("write a deployment that could not be read")?;
+            lines.retain(|line| !line.is_of(&stored.spec.name, stored.spec.version));
+            lines.push(Line::of(stored)?);
+        }
+        self.write(lines)
+    }
+
+    /// Forgets deployments, all of them or none.
+    pub fn remove(&mut self, deployments: &[(String, u32)]) -> Result<()> {
+        let mut lines = self.lines.clone();
+        lines.retain(|line| !deployments.iter().any(|(name, version)| line.is_of(name, *version)));
+        self.write(lines)
+    }
+
+    /// Lets the file hold these lines, and then the memory.
+    fn write(&mut self, lines: Vec<Line>) -> Result<()> {
+        if let Some(place) = &self.place {
+            let path = place.folder.join(FILE);
+            disk::replace(&*place.disk, FILE, &format::write(&lines)).map_err(|error| explain(&path, &error))?;
+        }
+        self.lines = lines;
+        Ok(())
     }
 }
 
-fn key(name: &str, version: u32) -> String {
-    format!("{name}:{version:010}")
+/// What went wrong with a write, and what to do.
+fn explain(path: &Path, WriteError { error, replaced }: &WriteError) -> anyhow::Error {
+    let remedy = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => "make room on that disk",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "let this user write there",
+        _ => "put that right",
+    };
+    let state = match replaced {
+        false => "nothing was changed, and what was deployed before goes on",
+        true => "what was deployed before goes on, and after a crash the change may be there all the same",
+    };
+    anyhow::anyhow!("write {}: {error}; {state}: {remedy} and try again", path.display())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn remedy(folder: &Path) -> String {
+    format!("`weft store repair --state {}` keeps what can be read and moves the rest aside", folder.display())
+}
 
-    fn stored(name: &str, version: u32) -> Stored {
-        let text = format!(r#"{{"name": "{name}", "version": {version}, "kind": "onnx", "path": "x.onnx"}}"#);
-        Stored { spec: serde_json::from_str(&text).unwrap(), loaded: true }
-    }
-
-    #[test]
-    fn what_is_put_is_there_after_opening_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state/weft.redb");
-        let store = Store::open(&path).unwrap();
-        assert_eq!(store.all().unwrap(), []);
-        for stored in [stored("b", 1), stored("a", 2), stored("a", 10)] {
-            store.put(&stored).unwrap();
+/// Makes sure that a state folder is there and that nobody but its owner looks into it.
+fn private(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+    let making = || format!("make the folder {}", folder.display());
+    let Ok(found) = std::fs::metadata(folder) else {
+        if let Some(above) = folder.parent() {
+            std::fs::create_dir_all(above).with_context(making)?;
         }
-        store.remove("b", 1).unwrap();
-        assert!(Store::open(&path).is_err(), "one process at a time");
-        drop(store);
-        let store = Store::open(&path).unwrap();
-        assert_eq!(store.all().unwrap(), [stored("a", 2), stored("a", 10)]);
+        return std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder).with_context(making);
+    };
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    // A folder that others use as well is not taken from them: one of another user, `/tmp`, a folder with a project.
+    let shared = found.uid() != rustix::process::geteuid().as_raw()
+        || mode & 0o1000 != 0
+        || folder.join("weft.toml").exists()
+        || folder.parent().is_none();
+    let tightened = match shared {
+        false => std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)),
+        true => Err(std::io::Error::other("it is not Weft's alone")),
+    };
+    match tightened {
+        Ok(()) => {
+            tracing::info!(folder = %folder.display(), "the state folder was open to others (mode {mode:o}); it has mode 700")
+        }
+        Err(error) => tracing::warn!(
+            folder = %folder.display(),
+            "the state folder is open to others (mode {mode:o}) and stays so: {error}; name another with --state"
+        ),
+    }
+    Ok(())
+}
+
+fn lock(folder: &Path) -> Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = folder.join(LOCK);
+    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let lock = opened.with_context(|| format!("open {}", path.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "open the deployments in {}: another `weft` is running with them; stop it, or name another folder \
+                 with --state",
+                folder.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
     }
 }

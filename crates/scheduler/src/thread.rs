@@ -12,18 +12,22 @@
 
 use crate::alarm::Alarm;
 use crate::deployment::Reply;
-use crate::driver::Driver;
+use crate::driver::{Arrived, Driver};
 use crate::store::Store;
 use anyhow::{Context, Result};
 use policy::{Network, Span, Time};
-use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeView, Order, OrderError, Overview, ToGateway, ToNode, WorkerId};
+use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeHello, Order, OrderError, Overview, ToGateway, ToNode, WorkerId};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
 /// At most so many messages are taken in before timers are looked at again.
 const BURST: usize = 256;
+
+/// What members are told when the scheduler ends.
+const ENDING: &str = "the scheduler is ending; join the next one";
 
 /// How the scheduler is set up.
 #[derive(Clone, Debug)]
@@ -38,13 +42,18 @@ pub struct Config {
     pub dry_run: bool,
     /// What to serve from the start.
     pub models: Vec<ModelSpec>,
+    /// What the ids of this scheduler's workers begin with: another one at every start where nodes outlive it.
+    pub epoch: u32,
+    /// How long nodes that bring workers along are waited for before others are started.
+    pub settle: Span,
 }
 
 impl Default for Config {
     fn default() -> Config {
         let network =
             Network { response: Span::from_micros(500), jitter: Span::from_micros(500), ..Network::default() };
-        Config { policy: "weft".into(), network, journal: None, dry_run: false, models: Vec::new() }
+        let (policy, journal, dry_run, models) = ("weft".into(), None, false, Vec::new());
+        Config { policy, network, journal, dry_run, models, epoch: 0, settle: Span::ZERO }
     }
 }
 
@@ -56,35 +65,31 @@ pub struct GatewayLink {
     pub publish: Box<dyn Fn(Catalog) + Send>,
     /// Says how workers and queues are.
     pub look: Box<dyn Fn(Overview) + Send>,
+    /// Ends its session, and says why.
+    pub close: Box<dyn Fn(&str) + Send>,
+    /// Whether it says that it is there, and is taken for gone when it does not.
+    pub leased: bool,
 }
 
 /// How the scheduler reaches a node.
 pub struct NodeLink {
-    /// What people call it.
-    pub name: String,
-    /// How many GPUs it emulates.
-    pub virtual_gpus: usize,
-    /// Where gateways on other machines reach it; empty where they need not.
-    pub address: Arc<str>,
     /// Says what to start and stop. Must not wait.
     pub tell: Box<dyn Fn(ToNode) + Send>,
-}
-
-impl NodeLink {
-    /// How people and gateways see it.
-    pub(crate) fn view(&self, node: u16) -> NodeView {
-        NodeView { node, name: self.name.clone(), address: self.address.to_string() }
-    }
+    /// Ends its session, and says why.
+    pub close: Box<dyn Fn(&str) + Send>,
+    /// Whether it says that it is there, and is taken for gone when it does not.
+    pub leased: bool,
 }
 
 enum Message {
     Arrival(Arrival),
-    News(FromNode),
-    GatewayJoined(u16, GatewayLink),
-    GatewayLost(u16),
-    NodeJoined(u16, NodeLink),
-    NodeLost(u16),
-    Undelivered(WorkerId, u64),
+    News(u32, FromNode),
+    GatewayJoined(u32, GatewayLink),
+    GatewayHeard(u32),
+    GatewayLost(u32),
+    NodeJoined(u32, NodeHello, NodeLink),
+    NodeLost(u32),
+    Undelivered(WorkerId, u64, bool),
 }
 
 /// The scheduler. Clones reach the same one.
@@ -94,6 +99,7 @@ pub struct Scheduler {
 }
 
 struct Shared {
+    origin: Instant,
     driver: Mutex<Driver>,
     news: Mutex<VecDeque<Message>>,
     orders: Mutex<VecDeque<(Order, Reply)>>,
@@ -104,10 +110,9 @@ struct Shared {
 impl Scheduler {
     /// Starts the scheduler with what it knew before and what the configuration asks for.
     pub fn start(config: Config, store: Store) -> Result<(Scheduler, std::thread::JoinHandle<()>)> {
-        let models = config.models.clone();
-        let mut driver = Driver::new(config, store);
-        driver.restore(driver.now(), models).context("bring back what was deployed")?;
+        let driver = Driver::new(Time::ZERO, config, store).context("bring back what was deployed")?;
         let shared = Arc::new(Shared {
+            origin: Instant::now(),
             driver: Mutex::new(driver),
             news: Mutex::default(),
             orders: Mutex::default(),
@@ -126,8 +131,8 @@ impl Scheduler {
     }
 
     /// A node has news of a worker.
-    pub fn news(&self, news: FromNode) {
-        self.send(Message::News(news));
+    pub fn news(&self, node: u32, news: FromNode) {
+        self.send(Message::News(node, news));
     }
 
     /// An operator wants something; `reply` is called when it is done or cannot be.
@@ -136,32 +141,38 @@ impl Scheduler {
         self.shared.alarm.ring();
     }
 
-    /// A gateway could not hand a batch to its node: the worker is free.
-    pub fn undelivered(&self, worker: WorkerId, batch: u64) {
-        self.send(Message::Undelivered(worker, batch));
+    /// A gateway could not hand a batch to its node, or had `nobody` of it left to hand on.
+    pub fn undelivered(&self, worker: WorkerId, batch: u64, nobody: bool) {
+        self.send(Message::Undelivered(worker, batch, nobody));
     }
 
-    /// A gateway is there, with a number of its own.
-    pub fn gateway_joined(&self, number: u16, link: GatewayLink) {
-        self.send(Message::GatewayJoined(number, link));
+    /// A gateway is there: a session with a number of its own.
+    pub fn gateway_joined(&self, session: u32, link: GatewayLink) {
+        self.send(Message::GatewayJoined(session, link));
     }
 
-    /// A gateway is gone.
-    pub fn gateway_lost(&self, number: u16) {
-        self.send(Message::GatewayLost(number));
+    /// A gateway says that it is there.
+    pub fn gateway_heard(&self, session: u32) {
+        self.send(Message::GatewayHeard(session));
     }
 
-    /// A node is there, with a number of its own.
-    pub fn node_joined(&self, number: u16, link: NodeLink) {
-        self.send(Message::NodeJoined(number, link));
+    /// A gateway's session is over.
+    pub fn gateway_lost(&self, session: u32) {
+        self.send(Message::GatewayLost(session));
     }
 
-    /// A node is gone.
-    pub fn node_lost(&self, number: u16) {
+    /// A node is there: a session with a number of its own.
+    pub fn node_joined(&self, number: u32, hello: NodeHello, link: NodeLink) {
+        self.send(Message::NodeJoined(number, hello, link));
+    }
+
+    /// A node's session is over.
+    pub fn node_lost(&self, number: u32) {
         self.send(Message::NodeLost(number));
     }
 
-    /// Ends the scheduler. Requests that wait are not answered: gateways drain first.
+    /// Ends the scheduler, and with it the sessions of all who joined. Requests that wait are not answered here: their
+    /// gateways drain before, or announce them to the next scheduler.
     pub fn stop(&self) {
         self.shared.stopped.store(true, SeqCst);
         self.shared.alarm.ring();
@@ -185,18 +196,43 @@ impl Shared {
         }
     }
 
+    /// The time now, as the driver counts it.
+    fn now(&self) -> Time {
+        self.time_of(Instant::now())
+    }
+
+    fn time_of(&self, at: Instant) -> Time {
+        Time::from_nanos(at.saturating_duration_since(self.origin).as_nanos() as u64)
+    }
+
     /// Tells the driver the news.
     fn take_in(&self, driver: &mut Driver) {
-        let now = driver.now();
+        let now = self.now();
         for _ in 0..BURST {
             let Some(message) = lock(&self.news).pop_front() else { break };
-            take(driver, now, message);
+            self.take(driver, now, message);
         }
         if driver.next_timer() <= now {
             driver.on_timer(now);
         }
-        driver.settle();
-        self.alarm.set(driver.now(), driver.next_timer());
+        driver.settle(now);
+        self.alarm.set(self.now(), driver.next_timer());
+    }
+
+    fn take(&self, driver: &mut Driver, now: Time, message: Message) {
+        match message {
+            Message::Arrival(Arrival { request, model, at, within, priority }) => {
+                let at = self.time_of(at);
+                driver.on_arrival(now, Arrived { request, model, at, within, priority });
+            }
+            Message::News(node, news) => driver.on_node(now, node, news),
+            Message::GatewayJoined(session, link) => driver.on_gateway_joined(session, link),
+            Message::GatewayHeard(session) => driver.hear_gateway(session),
+            Message::GatewayLost(session) => driver.on_gateway_lost(now, session),
+            Message::NodeJoined(number, hello, link) => driver.on_node_joined(now, number, hello, link),
+            Message::NodeLost(number) => driver.on_node_lost(now, number),
+            Message::Undelivered(worker, batch, nobody) => driver.on_undelivered(now, worker, batch, nobody),
+        }
     }
 
     /// What the scheduler's own thread does.
@@ -205,7 +241,7 @@ impl Shared {
             {
                 let mut driver = self.driver.lock().expect("the scheduler failed before");
                 let orders = std::mem::take(&mut *lock(&self.orders));
-                let now = driver.now();
+                let now = self.now();
                 for (order, reply) in orders {
                     driver.on_order(now, order, reply);
                 }
@@ -219,28 +255,16 @@ impl Shared {
         let mut driver = self.driver.lock().expect("the scheduler failed before");
         let links = (std::mem::take(&mut driver.gateways), std::mem::take(&mut driver.nodes));
         drop(driver);
-        drop(links);
+        for gateway in links.0.values() {
+            (gateway.link.close)(ENDING);
+        }
+        for node in links.1.values() {
+            (node.link.close)(ENDING);
+        }
     }
 }
 
 /// Nothing that panics is done while these locks are held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn take(driver: &mut Driver, now: Time, message: Message) {
-    match message {
-        Message::Arrival(arrival) => driver.on_arrival(now, arrival),
-        Message::News(news) => driver.on_node(now, news),
-        Message::GatewayJoined(number, link) => {
-            (link.publish)(driver.catalog());
-            driver.gateways.insert(number, link);
-        }
-        Message::GatewayLost(number) => {
-            driver.gateways.remove(&number);
-        }
-        Message::NodeJoined(number, link) => driver.on_node_joined(now, number, link),
-        Message::NodeLost(number) => driver.on_node_lost(now, number),
-        Message::Undelivered(worker, batch) => driver.on_done(now, worker, batch, false),
-    }
 }
