@@ -52,7 +52,12 @@ async fn main() -> anyhow::Result<()> {
     println!("http://{}/ui", listener.local_addr()?);
 
     let order = |_| tokio::sync::oneshot::channel().1;
-    let links = Links { arrival: Box::new(|_| true), part: Box::new(|_| ()), order: Box::new(order) };
+    let links = Links {
+        arrival: Box::new(|_| true),
+        part: Box::new(|_| ()),
+        undelivered: Box::new(|_, _, _| {}),
+        order: Box::new(order),
+    };
     let gateway = Gateway::new(0, links);
     let models = cast(&gateway, count);
     let gpus = arguments.get(2).map(|node| gpu_source(node.clone()));
@@ -68,7 +73,7 @@ async fn main() -> anyhow::Result<()> {
             }
         }
     });
-    let config = MetricsConfig { cluster: "lab-west".into(), admin: None, gpus };
+    let config = MetricsConfig { cluster: "lab-west".into(), gpus, ..MetricsConfig::default() };
     let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
     serve(gateway, listener, config, stop).await
 }
@@ -107,8 +112,10 @@ fn cast(gateway: &Gateway, count: usize) -> Vec<Model> {
                 queue: 4_096,
                 env: Default::default(),
                 share: None,
+                device: Default::default(),
                 inputs: vec![],
                 outputs: vec![],
+                warmup: None,
             };
             let entry = Entry {
                 model: place as u32,
@@ -117,6 +124,8 @@ fn cast(gateway: &Gateway, count: usize) -> Vec<Model> {
                 state: State::Ready,
                 workers_ready: 2,
                 workers_wanted: 2,
+                source: Default::default(),
+                health: Default::default(),
             };
             Model { entry, rate, behaviour, statistics }
         };
@@ -174,7 +183,7 @@ fn catalog(models: &[Model], second: u64) -> Catalog {
         };
         Entry { state, workers_ready, workers_wanted: 2, ..model.entry.clone() }
     };
-    Catalog { entries: models.iter().map(entry).collect() }
+    Catalog { known: true, entries: models.iter().map(entry).collect() }
 }
 
 fn overview(models: &[Model], second: u64) -> Overview {

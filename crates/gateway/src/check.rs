@@ -96,7 +96,7 @@ mod tests {
         let spec =
             |name: &str, datatype, shape: &[i64]| TensorSpec { name: name.into(), datatype, shape: shape.into() };
         let inputs = vec![spec("a", DataType::Fp32, &[-1, 2]), spec("b", DataType::Bytes, &[-1, 1])];
-        ModelInfo { inputs, outputs: vec![], max_batch }
+        ModelInfo { inputs, outputs: vec![], max_batch, runs_on: None }
     }
 
     fn tensor(name: &str, datatype: DataType, shape: &[usize], data: &'static [u8]) -> Tensor {

@@ -1,26 +1,24 @@
 //! Requests in flight: from a decoded request to its answer, whichever protocol it came by.
 //!
-//! Invariants:
-//! 1. A request that was told to the scheduler is in `held` until it is answered, whatever happens to its worker or
-//!    its client.
-//! 2. A worker that dies with a batch answers nobody: the scheduler hears of it too, and runs the batch again or
-//!    refuses it.
+//! What becomes of a request when something breaks is in `flights.rs`; here are the clock, the locks and the messages.
+//! A request is in `held` until it is answered, its time is over, or its client is gone.
 
 use crate::check;
+use crate::flights::{Flights, Place, Session};
 use crate::settings::Settings;
 use crate::shared_memory::Regions;
 use crate::statistics::{Refused, Served, Statistics};
 use crate::traces::{Parent, Told, Traces};
 use arc_swap::ArcSwap;
-use policy::Span;
+use policy::{Span, Time};
 use rpc::{
-    Answer, Arrival, Catalog, Entry, Failure, Grant, Kind, NotFound, Order, OrderError, Outputs, Overview, Part,
-    Payload, Refusal, State, Tensor, TensorSpec, ToGateway,
+    Answer, Arrival, Catalog, Entry, Failure, Grant, Kind, ModelSpec, NotFound, Order, OrderError, Outputs, Overview,
+    Part, Payload, Refusal, State, Tensor, TensorSpec, ToGateway, WorkerId, count_of, request_id, timing,
 };
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 /// Requests are spread over so many locks.
@@ -35,6 +33,9 @@ pub struct Links {
     pub arrival: Box<dyn Fn(Arrival) -> bool + Send + Sync>,
     /// Hands requests to the node of a worker.
     pub part: Box<dyn Fn(Part) + Send + Sync>,
+    /// Tells the scheduler that a batch could not be handed to the node of its worker, or, where that is said, that
+    /// nobody of it is left.
+    pub undelivered: Box<dyn Fn(WorkerId, u64, bool) + Send + Sync>,
     /// Gives the scheduler an order and waits until it is carried out.
     pub order: Box<dyn Fn(Order) -> oneshot::Receiver<Result<(), OrderError>> + Send + Sync>,
 }
@@ -42,12 +43,19 @@ pub struct Links {
 /// The front door, shared by all servers of a process.
 pub struct Gateway {
     links: Links,
+    clock: Clock,
     catalog: ArcSwap<Shelf>,
     overview: ArcSwap<Look>,
     /// By model name and version, kept when a model goes so that its counters never fall.
     statistics: RwLock<BTreeMap<(String, u32), Arc<Statistics>>>,
-    held: [Mutex<HashMap<u64, Held>>; SHARDS],
+    held: [Mutex<Flights<Held>>; SHARDS],
     next: AtomicU64,
+    /// The session with the scheduler; `NO_SESSION` where there is none.
+    session: AtomicU64,
+    /// How often a session began.
+    joins: AtomicU32,
+    /// When the scheduler was last heard of, in nanoseconds since the start; `LOCAL` where it is in this process.
+    heard: AtomicU64,
     /// When this gateway started.
     pub started: Instant,
     /// Shared memory that clients registered.
@@ -56,12 +64,16 @@ pub struct Gateway {
     pub settings: Settings,
     /// Where spans are told; nowhere where this is not set.
     pub traces: OnceLock<Traces>,
+    /// Whether one model that is not ready makes the server not ready.
+    pub(crate) strict_readiness: AtomicBool,
 }
 
 /// The models there are, each with its counters.
 #[derive(Default)]
 struct Shelf {
     catalog: Arc<Catalog>,
+    /// The session in which the scheduler said so: in another one, models have other numbers.
+    session: Option<Session>,
     /// Of each entry, in order.
     statistics: Vec<Arc<Statistics>>,
 }
@@ -80,14 +92,85 @@ struct Look {
     overview: Arc<Overview>,
 }
 
+/// No scheduler.
+const NO_SESSION: u64 = u64::MAX;
+/// A scheduler that need not be heard of.
+const LOCAL: u64 = u64::MAX;
+
 struct Held {
     inputs: Arc<[Tensor]>,
     tell: oneshot::Sender<Outcome>,
+    spec: Arc<ModelSpec>,
+    at: Instant,
+    within: Span,
+    priority: u8,
 }
 
-enum Outcome {
+/// A request that is taken out when nobody waits for its answer any more.
+struct Ticket<'a> {
+    gateway: &'a Gateway,
+    count: u64,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        // Nothing is there when it was answered.
+        drop(self.gateway.shard(self.count).take(self.count));
+    }
+}
+
+/// What becomes of a request that was entered.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A worker answered.
     Done(Answer),
+    /// Weft chose not to serve it.
     Refused(Refusal),
+}
+
+/// What is entered: a request whose tensors were checked.
+pub struct Call {
+    /// Its tensors.
+    pub inputs: Arc<[Tensor]>,
+    /// When its first byte was read.
+    pub at: Instant,
+    /// How long it may take.
+    pub within: Span,
+    /// From 0, whom overload hits last, to 9.
+    pub priority: u8,
+}
+
+/// A request that was entered: its outcome comes, or its time is over at `answer_by` and [`Gateway::expire`] says so.
+pub struct Entered {
+    /// Which one it is.
+    pub count: u64,
+    /// When its time is over.
+    pub answer_by: Time,
+    /// What becomes of it before.
+    pub told: oneshot::Receiver<Outcome>,
+}
+
+/// What time it is.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The machine's.
+    Machine(Instant),
+    /// Nanoseconds that somebody else counts.
+    Virtual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    fn now(&self) -> Time {
+        self.time_of(Instant::now())
+    }
+
+    /// The time of a moment that is now, or was a while ago.
+    fn time_of(&self, at: Instant) -> Time {
+        match self {
+            Clock::Machine(origin) => Time::from_nanos(at.saturating_duration_since(*origin).as_nanos() as u64),
+            Clock::Virtual(nanos) => Time::from_nanos(nanos.load(Relaxed)),
+        }
+    }
 }
 
 /// A request as a client made it.
@@ -138,41 +221,102 @@ pub enum ServeError {
 }
 
 impl Gateway {
-    /// A gateway with a number of its own in the cluster.
-    pub fn new(number: u16, links: Links) -> Arc<Gateway> {
-        let gateway = Gateway::unnumbered(links);
-        gateway.renumber(number);
+    /// A gateway whose scheduler is in this process, and has given its session this number.
+    pub fn new(session: u32, links: Links) -> Arc<Gateway> {
+        let gateway = Gateway::alone(links, Clock::Machine(Instant::now()));
+        gateway.session.store(Session { join: 0, number: session }.pack(), Relaxed);
+        gateway.heard.store(LOCAL, Relaxed);
         Arc::new(gateway)
     }
 
-    /// A gateway that has yet to be given its number.
-    pub(crate) fn unnumbered(links: Links) -> Gateway {
+    /// A gateway that has yet to find its scheduler.
+    pub fn alone(links: Links, clock: Clock) -> Gateway {
         Gateway {
             links,
+            clock,
             catalog: ArcSwap::default(),
             overview: ArcSwap::from_pointee(Look { at: Instant::now(), overview: Arc::default() }),
             statistics: RwLock::default(),
             held: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
+            session: AtomicU64::new(NO_SESSION),
+            joins: AtomicU32::new(0),
+            heard: AtomicU64::new(0),
             started: Instant::now(),
             regions: Regions::default(),
             settings: Settings::default(),
             traces: OnceLock::new(),
+            strict_readiness: AtomicBool::new(true),
         }
     }
 
-    /// Numbers requests from now on as those of the gateway with this number. The count goes on, so that no answer to a
-    /// request of before fits one that comes.
-    pub(crate) fn renumber(&self, number: u16) {
-        let count = self.next.load(Relaxed) & ((1 << 48) - 1);
-        self.next.store(u64::from(number) << 48 | count, Relaxed);
+    /// A session with a scheduler begins. Requests that wait are announced when it has said which models there are.
+    pub fn joined(&self, session: u32) {
+        self.heard();
+        let join = self.joins.fetch_add(1, Relaxed) + 1;
+        self.session.store(Session { join, number: session }.pack(), Relaxed);
     }
 
-    /// Refuses all requests that are not answered yet: nobody will.
-    pub(crate) fn refuse_all(&self, why: &str) {
+    /// The scheduler said something.
+    pub fn heard(&self) {
+        self.heard.store(self.clock.now().nanos(), Relaxed);
+    }
+
+    /// The session is over. What the scheduler had waits for the next one, as long as its time allows.
+    pub fn session_over(&self) {
+        self.session.store(NO_SESSION, Relaxed);
         for shard in &self.held {
-            for (_, held) in shard.lock().expect("no panic holds this lock").drain() {
-                let _ = held.tell.send(Outcome::Refused(Refusal::Unavailable(why.to_string())));
+            shard.lock().expect("no panic holds this lock").session_over();
+        }
+    }
+
+    /// The session with a scheduler, if there is one.
+    fn session(&self) -> Option<Session> {
+        Some(self.session.load(Relaxed)).filter(|session| *session != NO_SESSION).map(Session::unpack)
+    }
+
+    /// The session of these models, if it lasts and its scheduler has been heard of within its lease.
+    fn live_session(&self, shelf: &Shelf) -> Option<Session> {
+        let heard = self.heard.load(Relaxed);
+        let fresh = heard == LOCAL || self.clock.now() <= Time::from_nanos(heard) + timing::LEASE;
+        shelf.session.filter(|session| fresh && self.session() == Some(*session))
+    }
+
+    /// Whether the scheduler is there.
+    pub fn has_scheduler(&self) -> bool {
+        self.live_session(&self.catalog.load()).is_some()
+    }
+
+    /// Announces all requests that wait and whose models are ready.
+    fn announce_waiting(&self) {
+        for shard in &self.held {
+            let waiting = shard.lock().expect("no panic holds this lock").waiting();
+            for count in waiting {
+                self.announce(count);
+            }
+        }
+    }
+
+    /// Announces a request that waits, if there is a scheduler and its model is ready there. Else it waits on.
+    fn announce(&self, count: u64) {
+        let shelf = self.catalog.load();
+        let Some(session) = shelf.session.filter(|session| self.session() == Some(*session)) else { return };
+        let arrival = {
+            let mut shard = self.shard(count);
+            let Some(held) = shard.get(count) else { return };
+            let (at, within, priority) = (held.at, held.within, held.priority);
+            let ready = |entry: &&Entry| entry.spec.version == held.spec.version && entry.state == State::Ready;
+            let found = shelf.catalog.versions(&held.spec.name).iter().find(ready).map(|entry| entry.model);
+            let Some((model, request)) = found.and_then(|model| Some((model, shard.announce(count, session)?))) else {
+                return;
+            };
+            Arrival { request, model, at, within, priority }
+        };
+        if !(self.links.arrival)(arrival) {
+            // The session is over, and what came after it may have been announced before this one waits again.
+            self.shard(count).wait_again(arrival.request);
+            if self.session().is_some_and(|now| now != session) {
+                self.announce(count);
             }
         }
     }
@@ -186,7 +330,8 @@ impl Gateway {
     pub fn publish(&self, catalog: Catalog) {
         let statistics = |entry: &Entry| self.statistics(&entry.spec.name, entry.spec.version);
         let statistics = catalog.entries.iter().map(statistics).collect();
-        self.catalog.store(Arc::new(Shelf { catalog: Arc::new(catalog), statistics }));
+        self.catalog.store(Arc::new(Shelf { catalog: Arc::new(catalog), session: self.session(), statistics }));
+        self.announce_waiting();
     }
 
     /// How workers and queues are.
@@ -221,11 +366,6 @@ impl Gateway {
         all.iter().map(|(key, statistics)| (key.clone(), statistics.clone())).collect()
     }
 
-    /// Whether no model is still on its way.
-    pub fn ready(&self) -> bool {
-        self.catalog.load().catalog.entries.iter().all(|entry| entry.state != State::Loading)
-    }
-
     /// Requests that were accepted and are not answered yet.
     pub fn in_flight(&self) -> usize {
         self.held.iter().map(|shard| shard.lock().expect("no panic holds this lock").len()).sum()
@@ -248,7 +388,7 @@ impl Gateway {
         statistics.last_ms.store(now.as_millis() as u64, Relaxed);
         let pending = Pending::new(statistics);
         let (arrived, parent) = (inference.arrived, inference.parent);
-        let outcome = self.run(entry, inference).await;
+        let outcome = self.run(&shelf, entry, inference).await;
         drop(pending);
         let total = Span::from_nanos(arrived.elapsed().as_nanos() as u64);
         match &outcome {
@@ -273,6 +413,7 @@ impl Gateway {
 
     async fn run(
         self: &Arc<Gateway>,
+        shelf: &Shelf,
         entry: &Entry,
         inference: Inference,
     ) -> Result<(Response, Outputs, usize, Span), ServeError> {
@@ -296,16 +437,21 @@ impl Gateway {
         }
         let (inputs, rows) = check::inputs(&spec.name, &info, inference.inputs)?;
         let within = inference.timeout.unwrap_or(spec.slo);
-        let request = self.next.fetch_add(1, Relaxed);
-        let (tell, told) = oneshot::channel();
-        self.shard(request).insert(request, Held { inputs: inputs.into(), tell });
+        let call = Call { inputs: inputs.into(), at: inference.arrived, within, priority: inference.priority };
+        let patience = Duration::from_nanos((within + timing::ANSWER_MARGIN).nanos());
         let at = inference.arrived;
-        let arrival = Arrival { request, model: entry.model, at, within, priority: inference.priority };
-        if !(self.links.arrival)(arrival) {
-            self.shard(request).remove(&request);
-            return Err(Refusal::Unavailable(NO_SCHEDULER.into()).into());
-        }
-        match told.await {
+        let Entered { count, mut told, .. } = self.enter(shelf, entry, call)?;
+        let ticket = Ticket { gateway: self, count };
+        let told = match tokio::time::timeout_at((at + patience).into(), &mut told).await {
+            Ok(told) => told,
+            Err(_) => match self.expire(count) {
+                true => return Err(Refusal::Expired { within, margin: timing::ANSWER_MARGIN }.into()),
+                // It was answered in this very moment.
+                false => told.await,
+            },
+        };
+        drop(ticket);
+        match told {
             Ok(Outcome::Done(Ok(mut outputs))) => {
                 let mut tensors = std::mem::take(&mut outputs.tensors);
                 if let Kind::Virtual { .. } = spec.kind {
@@ -314,16 +460,53 @@ impl Gateway {
                 let tensors = pick(tensors, &inference.outputs);
                 Ok((Response { model: spec.clone(), outputs: tensors }, outputs, rows, within))
             }
-            Ok(Outcome::Done(Err(failure @ Failure::Unreachable))) => {
-                Err(Refusal::Unavailable(format!("model `{}`: {failure}", spec.name)).into())
-            }
             Ok(Outcome::Done(Err(failure))) => Err(ServeError::Failed(format!("model `{}`: {failure}", spec.name))),
             Ok(Outcome::Refused(Refusal::Late { reason, retry_after, .. })) => {
                 Err(Refusal::Late { within, reason, retry_after }.into())
             }
+            Ok(Outcome::Refused(Refusal::TooSlow { takes, retry_after, .. })) => {
+                Err(Refusal::TooSlow { within, takes, retry_after }.into())
+            }
             Ok(Outcome::Refused(refusal)) => Err(refusal.into()),
             Err(_) => Err(Refusal::Unavailable("the server is shutting down".into()).into()),
         }
+    }
+
+    /// Enters a request for a model by its name, as a client's that needs no checks.
+    pub fn enter_by_name(self: &Arc<Gateway>, model: &str, call: Call) -> Result<Entered, ServeError> {
+        let shelf = self.catalog.load_full();
+        let entry = shelf.catalog.find(model, None)?;
+        if entry.state != State::Ready {
+            return Err(Refusal::Unavailable(format!("model `{model}` is not ready")).into());
+        }
+        self.enter(&shelf, entry, call)
+    }
+
+    /// Takes a request in and announces it.
+    fn enter(&self, shelf: &Shelf, entry: &Entry, call: Call) -> Result<Entered, ServeError> {
+        let no_scheduler = || ServeError::Refused(Refusal::Unavailable(NO_SCHEDULER.into()));
+        let session = self.live_session(shelf).ok_or_else(no_scheduler)?;
+        let Call { inputs, at, within, priority } = call;
+        let count = count_of(request_id(session.number, self.next.fetch_add(1, Relaxed), 0));
+        let answer_by = self.clock.time_of(at) + within + timing::ANSWER_MARGIN;
+        let (tell, told) = oneshot::channel();
+        let held = Held { inputs, tell, spec: entry.spec.clone(), at, within, priority };
+        let request = self.shard(count).accept(count, held, session);
+        if !(self.links.arrival)(Arrival { request, model: entry.model, at, within, priority }) {
+            drop(self.shard(count).take(count));
+            return Err(no_scheduler());
+        }
+        Ok(Entered { count, answer_by, told })
+    }
+
+    /// Gives a request up whose time is over; whether it was still there.
+    pub fn expire(&self, count: u64) -> bool {
+        self.shard(count).take(count).is_some()
+    }
+
+    /// Who has a request, and what it is called there.
+    pub fn place(&self, count: u64) -> Option<(u64, Place)> {
+        self.shard(count).place(count)
     }
 
     /// Does what the scheduler says.
@@ -331,37 +514,59 @@ impl Gateway {
         match message {
             ToGateway::Run(grant) => self.carry(grant),
             ToGateway::Refuse { request, refusal } => {
-                if let Some(held) = self.shard(request).remove(&request) {
+                let held = self.shard(count_of(request)).refuse(request);
+                if let Some(held) = held {
                     // Nobody listens when the client is gone.
                     let _ = held.tell.send(Outcome::Refused(refusal));
                 }
             }
+            ToGateway::Heartbeat => {}
         }
     }
 
     fn carry(self: &Arc<Gateway>, grant: Grant) {
         let Grant { worker, node, address, batch, model, size, requests } = grant;
+        let own = requests.len();
         let payload = |request: u64| {
-            let inputs = self.shard(request).get(&request).map(|held| held.inputs.clone()).unwrap_or_default();
+            let inputs = self.shard(count_of(request)).grant(request, worker, batch)?.inputs.clone();
             let gateway = self.clone();
-            Payload { request, inputs, answer: Box::new(move |answer| gateway.answer(request, answer)) }
+            let answer = Box::new(move |answer| gateway.answer(request, worker, batch, answer));
+            Some(Payload { request, inputs, answer })
         };
-        let payloads = requests.into_iter().map(payload).collect();
-        (self.links.part)(Part { worker, node, address, batch, model, size, payloads });
+        let payloads: Vec<_> = requests.into_iter().filter_map(payload).collect();
+        let absent = own - payloads.len();
+        if absent == size {
+            return (self.links.undelivered)(worker, batch, true);
+        }
+        // Also where nobody of this gateway is left: the worker's node waits for all parts of the batch.
+        (self.links.part)(Part { worker, node, address, batch, model, size, payloads, absent });
     }
 
-    fn answer(&self, request: u64, answer: Answer) {
-        if answer == Err(Failure::WorkerDied) {
-            return;
-        }
-        if let Some(held) = self.shard(request).remove(&request) {
-            // Nobody listens when the client is gone.
-            let _ = held.tell.send(Outcome::Done(answer));
+    fn answer(&self, request: u64, worker: WorkerId, batch: u64, answer: Answer) {
+        let count = count_of(request);
+        let again = match &answer {
+            Err(Failure::WorkerDied) => self.shard(count).worker_died(request, worker, batch, self.session()),
+            Err(Failure::NotRun(reason)) => {
+                tracing::debug!(worker = worker.number(), reason, "a request came back");
+                (self.links.undelivered)(worker, batch, false);
+                self.shard(count).not_run(request, worker, batch)
+            }
+            _ => {
+                let held = self.shard(count).answer(request);
+                if let Some(held) = held {
+                    // Nobody listens when the client is gone.
+                    let _ = held.tell.send(Outcome::Done(answer));
+                }
+                return;
+            }
+        };
+        if again {
+            self.announce(count);
         }
     }
 
-    fn shard(&self, request: u64) -> std::sync::MutexGuard<'_, HashMap<u64, Held>> {
-        self.held[request as usize % SHARDS].lock().expect("no panic holds this lock")
+    fn shard(&self, count: u64) -> MutexGuard<'_, Flights<Held>> {
+        self.held[count as usize % SHARDS].lock().expect("no panic holds this lock")
     }
 }
 
@@ -405,8 +610,10 @@ fn kind_of(refusal: &Refusal) -> Refused {
         Refusal::Late { reason: policy::Reason::TooLate, .. } => Refused::TooLate,
         Refusal::Late { reason: policy::Reason::Sacrificed, .. } => Refused::Sacrificed,
         Refusal::Late { reason: policy::Reason::GpuLost, .. } => Refused::WorkerDied,
+        Refusal::TooSlow { .. } => Refused::TooSlow,
         Refusal::Full { .. } => Refused::QueueFull,
         Refusal::Overload { .. } => Refused::Priority,
         Refusal::Starting { .. } | Refusal::Unavailable(_) => Refused::Unavailable,
+        Refusal::Expired { .. } => Refused::Expired,
     }
 }

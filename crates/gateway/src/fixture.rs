@@ -12,7 +12,15 @@ pub(crate) const HOSTILE: &str = "a\\b\"c\nd}{,=\u{7}\u{2028}</script><b> ü:7";
 /// A gateway that reaches nobody.
 pub(crate) fn gateway() -> Arc<Gateway> {
     let order = |_| tokio::sync::oneshot::channel().1;
-    Gateway::new(0, Links { arrival: Box::new(|_| true), part: Box::new(|_| ()), order: Box::new(order) })
+    Gateway::new(
+        0,
+        Links {
+            arrival: Box::new(|_| true),
+            part: Box::new(|_| ()),
+            undelivered: Box::new(|_, _, _| {}),
+            order: Box::new(order),
+        },
+    )
 }
 
 /// A model version that is ready.
@@ -30,17 +38,28 @@ pub(crate) fn entry(model: u32, name: &str, version: u32) -> Entry {
         queue: 4_096,
         env: Default::default(),
         share: None,
+        device: Default::default(),
         inputs: vec![],
         outputs: vec![],
+        warmup: None,
     };
-    Entry { model, spec: spec.into(), info: None, state: State::Ready, workers_ready: 1, workers_wanted: 1 }
+    Entry {
+        model,
+        spec: spec.into(),
+        info: None,
+        state: State::Ready,
+        workers_ready: 1,
+        workers_wanted: 1,
+        source: Default::default(),
+        health: Default::default(),
+    }
 }
 
 /// Models of these names, version 1, numbered from 0.
 pub(crate) fn catalog(names: &[&str]) -> Catalog {
     let mut names = names.to_vec();
     names.sort_unstable();
-    Catalog { entries: names.iter().zip(0..).map(|(name, number)| entry(number, name, 1)).collect() }
+    Catalog { known: true, entries: names.iter().zip(0..).map(|(name, number)| entry(number, name, 1)).collect() }
 }
 
 /// A worker that is ready.

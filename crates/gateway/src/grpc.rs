@@ -17,7 +17,7 @@ mod connections;
 mod receive;
 
 use crate::Gateway;
-use crate::keys::Keys;
+use crate::keys::{Administration, Keys};
 use anyhow::Context as _;
 use connections::Connections;
 use door::Door;
@@ -56,6 +56,10 @@ pub struct GrpcConfig {
     pub receive_timeout: Duration,
     /// The keys that open this server; none are asked for where there are none.
     pub keys: Option<Arc<Keys>>,
+    /// The keys of those who may load and unload models, register memory and change settings.
+    pub admin_keys: Option<Arc<Keys>>,
+    /// Whether those calls need such a key.
+    pub administration: Administration,
     /// How to encrypt, if so.
     pub tls: Option<Tls>,
 }
@@ -89,6 +93,8 @@ impl Default for GrpcConfig {
             keepalive_timeout: Duration::from_secs(20),
             receive_timeout: Duration::from_secs(30),
             keys: None,
+            admin_keys: None,
+            administration: Administration::default(),
             tls: None,
         }
     }
@@ -102,7 +108,8 @@ pub async fn serve(
     shutdown: impl Future,
 ) -> anyhow::Result<()> {
     let (drain, draining) = watch::channel(false);
-    let door = Door { keys: config.keys.clone() };
+    let (keys, admin_keys) = (config.keys.clone(), config.admin_keys.clone());
+    let door = Door { keys, admin_keys, administration: config.administration };
     let health = HealthServer::new(Health { gateway: gateway.clone(), draining: draining.clone() });
     let service = Service { gateway, stream_requests_max: config.stream_requests_max.max(1), draining };
     let inference = GrpcInferenceServiceServer::new(service)

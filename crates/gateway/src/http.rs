@@ -42,7 +42,8 @@ mod limits;
 mod config;
 pub mod tls;
 
-pub use crate::keys::Keys;
+pub use crate::keys::{Administration, Keys};
+pub use crate::origin::Hosts;
 pub use compression::{Encoding, UnpackError, pack, unpack};
 pub use decode::{Data, InferRequest, Input, Output, Place, decode};
 pub use encode::{Encoded, encode};
@@ -51,7 +52,6 @@ pub use limits::Limits;
 use crate::Gateway;
 use connection::Phase;
 use limits::Budget;
-use rpc::State;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -73,8 +73,12 @@ pub struct HttpConfig {
     pub limits: Limits,
     /// Who may ask; everybody where there are none.
     pub keys: Option<Arc<Keys>>,
-    /// Who may load and unload models, register memory and change settings; whoever may ask where there are none.
+    /// The keys of those who may load and unload models, register memory and change settings.
     pub admin_keys: Option<Arc<Keys>>,
+    /// Whether those calls need such a key.
+    pub administration: Administration,
+    /// What the server is called by those who make such calls.
+    pub hosts: Hosts,
     /// TLS; plain where there is none.
     pub tls: Option<Arc<ServerConfig>>,
 }
@@ -85,19 +89,12 @@ struct Server {
     config: HttpConfig,
     budget: Arc<Budget>,
     is_draining: AtomicBool,
-    /// Every model has left its first loading behind once.
-    was_ready: AtomicBool,
 }
 
 impl Server {
-    /// Whether requests should be sent here: from the moment no model is on its way for the first time until the
-    /// server is told to stop. A model that is deployed later does not take the others from their clients.
+    /// Whether requests should be sent here: the models are ready, and the server was not told to stop.
     fn is_ready(&self) -> bool {
-        let is_loading = || self.gateway.catalog().entries.iter().any(|entry| entry.state == State::Loading);
-        if !self.was_ready.load(Relaxed) && !is_loading() {
-            self.was_ready.store(true, Relaxed);
-        }
-        self.was_ready.load(Relaxed) && !self.is_draining.load(Relaxed)
+        self.gateway.ready() && !self.is_draining.load(Relaxed)
     }
 }
 
@@ -112,13 +109,7 @@ pub async fn serve(
     let budget = Budget::new(config.limits.memory_bytes);
     let permits = Arc::new(Semaphore::new(config.limits.connections.min(Semaphore::MAX_PERMITS)));
     let is_tls = config.tls.is_some();
-    let server = Arc::new(Server {
-        gateway,
-        config,
-        budget,
-        is_draining: AtomicBool::new(false),
-        was_ready: AtomicBool::new(false),
-    });
+    let server = Arc::new(Server { gateway, config, budget, is_draining: AtomicBool::new(false) });
     let (phase, watched) = watch::channel(Phase::Serving);
     let admit = |socket: TcpStream| match permits.clone().try_acquire_owned() {
         Ok(permit) => {

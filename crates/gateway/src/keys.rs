@@ -4,6 +4,25 @@ use hyper::header::{AUTHORIZATION, HeaderMap};
 use ring::digest::{SHA256, digest};
 use std::fmt;
 
+/// Who may change the server over the ports that serve models: load and unload, register shared memory, change settings.
+/// The same over HTTP and gRPC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Administration {
+    /// Whoever brings an admin key; nobody where there is none.
+    #[default]
+    Key,
+    /// Whoever may ask models.
+    Open,
+    /// Nobody.
+    Off,
+}
+
+/// What a client without leave to change the server is told.
+pub(crate) const ADMIN_KEY_NEEDED: &str = "this call changes the server and needs the admin key, as `Authorization: \
+    Bearer KEY`; it is in the file `admin.key` of the state folder, or set by `admin` under [keys]";
+pub(crate) const ADMINISTRATION_OFF: &str =
+    "calls that change the server are off on this port; set `administration` under [server] to allow them";
+
 /// The keys that open a door.
 #[derive(Clone, Default)]
 pub struct Keys {

@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod flights;
 pub mod core;
+mod readiness;
 pub mod check;
 pub mod statistics;
 pub mod admin;
@@ -17,6 +19,7 @@ pub mod settings;
 pub mod traces;
 pub mod classification;
 pub mod keys;
+pub mod origin;
 pub mod http;
 pub mod grpc;
 pub mod metrics;

@@ -7,7 +7,8 @@
 //! | `/ui`, `/ui/data` | the dashboard and its data, see `ui/README.md`; `/` leads there |
 //! | `/admin/...` | handed to whoever was given in [`MetricsConfig`] |
 //!
-//! Everything but `/admin/` only reads.
+//! Everything but `/admin/` only reads, and needs no key. Requests on behalf of pages of other sites, and for names that
+//! are not the server's, are refused: see `origin`. `/health` alone answers everybody.
 
 mod connections;
 mod scrape;
@@ -23,13 +24,16 @@ pub(crate) use scrape::model_of;
 pub(crate) use weft::state_name;
 
 use crate::Gateway;
+use crate::origin::Hosts;
 use crate::ui::Dashboard;
 use bytes::Bytes;
+use connections::Doors;
 use flate2::{Compression, write::GzEncoder};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION, VARY, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, LOCATION, ORIGIN,
+    REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use scrape::Scrape;
@@ -37,15 +41,28 @@ use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_rustls::rustls::ServerConfig;
+
+/// For answers that are no pages: a browser that takes one for a page shows text and does nothing.
+const NO_PAGE: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// Whom a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Whoever reaches the port.
+    Network,
+    /// The user that runs the server, on the same machine, by the kernel's word.
+    Owner,
+}
 
 /// Answers requests under `/admin/`, which are given to it as they are; checking a key is a part of that.
-pub type AdminHandler = Arc<dyn Fn(Request<Incoming>) -> AdminAnswer + Send + Sync>;
+pub type AdminHandler = Arc<dyn Fn(Request<Incoming>, Caller) -> AdminAnswer + Send + Sync>;
 /// What an [`AdminHandler`] will answer.
 pub type AdminAnswer = Pin<Box<dyn Future<Output = Response<Full<Bytes>>> + Send>>;
 
 /// What the metrics port is told.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct MetricsConfig {
     /// What the dashboard calls the cluster; `weft` where it is empty.
     pub cluster: String,
@@ -53,6 +70,12 @@ pub struct MetricsConfig {
     pub admin: Option<AdminHandler>,
     /// Knows the GPUs; without one there are none.
     pub gpus: Option<GpuSource>,
+    /// What the server is called, besides its addresses.
+    pub hosts: Hosts,
+    /// TLS; plain where there is none.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// A socket for the user that runs the server. What comes there needs no key.
+    pub local: Option<UnixListener>,
 }
 
 /// Serves metrics and the dashboard until `shutdown` is there, and then finishes what it has.
@@ -62,17 +85,24 @@ pub async fn serve(
     config: MetricsConfig,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let MetricsConfig { cluster, admin, gpus } = config;
+    let MetricsConfig { cluster, admin, gpus, hosts, tls, local } = config;
+    // The port speaks HTTP/1.1 and nothing else.
+    let tls = tls.map(|tls| {
+        let mut tls = ServerConfig::clone(&tls);
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(tls)
+    });
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let started = now.saturating_sub(gateway.started.elapsed()).as_millis() as f64 / 1e3;
     let dashboard = Arc::new(Dashboard::new(gateway.clone(), cluster, gpus)?);
-    let port = Arc::new(Port { gateway, dashboard: dashboard.clone(), admin, started });
-    let answer = move |request| {
+    let port = Arc::new(Port { gateway, dashboard: dashboard.clone(), admin, hosts, started });
+    let answer = move |request, caller| {
         let port = port.clone();
-        async move { port.answer(request).await }
+        async move { port.answer(request, caller).await }
     };
+    let doors = Doors { network: listener, tls, local };
     tokio::select! {
-        () = connections::run(listener, answer, shutdown) => Ok(()),
+        () = connections::run(doors, answer, shutdown) => Ok(()),
         error = dashboard.sample_every_second() => Err(error),
     }
 }
@@ -81,15 +111,36 @@ struct Port {
     gateway: Arc<Gateway>,
     dashboard: Arc<Dashboard>,
     admin: Option<AdminHandler>,
+    hosts: Hosts,
     /// Unix time in seconds.
     started: f64,
 }
 
 impl Port {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, caller: Caller) -> Response<Full<Bytes>> {
+        let mut answer = self.decide(request, caller).await;
+        let headers = answer.headers_mut();
+        // Pages of other sites may not read what is here, not even as a picture or a script.
+        headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+        headers.entry(REFERRER_POLICY).or_insert(HeaderValue::from_static("no-referrer"));
+        headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(NO_PAGE));
+        answer
+    }
+
+    async fn decide(&self, request: Request<Incoming>, caller: Caller) -> Response<Full<Bytes>> {
         let path = request.uri().path();
+        // A click on a link to the dashboard is a request from another site, and its answer is the reader's to see.
+        let is_visit = ["/", "/ui", "/ui/"].contains(&path)
+            && request.headers().get("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
+            && !request.headers().contains_key(ORIGIN);
+        if caller == Caller::Network && path != "/health" {
+            let checked = if is_visit { self.hosts.check_name(&request) } else { self.hosts.check(&request) };
+            if let Err(why) = checked {
+                return problem(StatusCode::FORBIDDEN, &why);
+            }
+        }
         if let (Some(admin), true) = (&self.admin, path.starts_with("/admin/")) {
-            return admin(request).await;
+            return admin(request, caller).await;
         }
         if !["/", "/metrics", "/health", "/ui", "/ui/", "/ui/data"].contains(&path) {
             return problem(StatusCode::NOT_FOUND, "there is /metrics, /health and /ui");

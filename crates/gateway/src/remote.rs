@@ -1,15 +1,15 @@
 //! A gateway whose scheduler and nodes are on other machines.
 //!
 //! Invariants:
-//! 1. Every request that was told to the scheduler is answered: when the stream to it breaks, all that are held are
-//!    refused; when the way to a node breaks, those that are on it fail.
-//! 2. A gateway that lost its scheduler keeps trying, with the number it gets anew.
+//! 1. When the way to a node breaks, or does not come about, all that is on it comes back.
+//! 2. A way leads to one start of a node: one that was started again is another.
+//! 3. A gateway that lost its scheduler keeps trying, and keeps what it knows of models meanwhile.
 
-use crate::core::NO_SCHEDULER;
+use crate::core::Clock;
 use crate::{Gateway, Links};
 use anyhow::{Context, Result};
-use rpc::cluster::{self, proto};
-use rpc::{Answer, Failure, OrderError, Part};
+use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
+use rpc::{Answer, Failure, Incarnation, OrderError, Part, session_of, timing};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,9 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-/// How long between two attempts to reach the scheduler.
-const AGAIN: Duration = Duration::from_millis(500);
+fn duration(span: policy::Span) -> Duration {
+    Duration::from_nanos(span.nanos())
+}
 
 /// Where the rest of the cluster is.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ impl Remote {
             Endpoint::from_shared(url.to_string()).with_context(|| format!("understand the address {url}"))?;
         let mut endpoint = endpoint
             .tcp_nodelay(true)
-            .connect_timeout(Duration::from_secs(5))
+            .connect_timeout(duration(timing::CONNECT))
             .http2_keep_alive_interval(Duration::from_secs(5))
             .keep_alive_while_idle(true);
         if let Some(authority) = &self.authority {
@@ -50,12 +51,10 @@ impl Remote {
         endpoint.connect().await.with_context(|| format!("reach {url}"))
     }
 
-    /// A request that brings the join token.
+    /// A request that brings what everybody must.
     pub fn request<T>(&self, message: T) -> Result<tonic::Request<T>> {
         let mut request = tonic::Request::new(message);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
-        }
+        cluster::introduce(&mut request, self.token.as_deref())?;
         Ok(request)
     }
 }
@@ -63,10 +62,11 @@ impl Remote {
 /// What is on its way to the scheduler and to nodes.
 struct Ways {
     remote: Remote,
-    up: Mutex<Option<mpsc::UnboundedSender<proto::FromGateway>>>,
+    /// The session's number, and the way to the scheduler.
+    up: Mutex<Option<(u32, mpsc::UnboundedSender<proto::FromGateway>)>>,
     orders: Mutex<HashMap<u64, oneshot::Sender<Result<(), OrderError>>>>,
     next_order: AtomicU64,
-    nodes: Mutex<HashMap<u16, mpsc::UnboundedSender<Part>>>,
+    nodes: Mutex<HashMap<Incarnation, mpsc::UnboundedSender<Part>>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -80,14 +80,20 @@ pub fn start(remote: Remote) -> Arc<Gateway> {
         nodes: Mutex::default(),
         runtime: tokio::runtime::Handle::current(),
     });
-    let (arrivals, orders) = (ways.clone(), ways.clone());
-    let parts = ways.clone();
+    let (arrivals, orders, parts, undelivered) = (ways.clone(), ways.clone(), ways.clone(), ways.clone());
     let links = Links {
         arrival: Box::new(move |arrival| {
+            let up = lock(&arrivals.up);
+            let session = session_of(arrival.request);
+            let Some((_, send)) = up.as_ref().filter(|(number, _)| *number == session) else { return false };
             let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
-            arrivals.say(message)
+            send.send(proto::FromGateway { message: Some(message) }).is_ok()
         }),
         part: Box::new(move |part| parts.carry(part)),
+        undelivered: Box::new(move |worker, batch, nobody| {
+            let message = proto::Undelivered { worker: worker.0, batch, nobody };
+            undelivered.say(proto::from_gateway::Message::Undelivered(message));
+        }),
         order: Box::new(move |order| {
             let (tell, told) = oneshot::channel();
             let id = orders.next_order.fetch_add(1, Relaxed);
@@ -99,7 +105,7 @@ pub fn start(remote: Remote) -> Arc<Gateway> {
             told
         }),
     };
-    let gateway = Arc::new(Gateway::unnumbered(links));
+    let gateway = Arc::new(Gateway::alone(links, Clock::Machine(std::time::Instant::now())));
     tokio::spawn(stay_connected(gateway.clone(), ways));
     gateway
 }
@@ -112,52 +118,43 @@ impl Ways {
     /// Says something to the scheduler; whether there is one.
     fn say(&self, message: proto::from_gateway::Message) -> bool {
         let message = proto::FromGateway { message: Some(message) };
-        lock(&self.up).as_ref().is_some_and(|up| up.send(message).is_ok())
+        lock(&self.up).as_ref().is_some_and(|(_, up)| up.send(message).is_ok())
     }
 
     /// Hands a part to the node it is for, over a connection that stays.
     fn carry(self: &Arc<Ways>, part: Part) {
-        let number = part.node;
+        let node = part.node;
         let sent = {
             let mut nodes = lock(&self.nodes);
-            let way = nodes.entry(number).or_insert_with(|| {
+            let way = nodes.entry(node).or_insert_with(|| {
                 let (send, parts) = mpsc::unbounded_channel();
-                self.runtime.spawn(self.clone().run(number, part.address.to_string(), parts));
+                self.runtime.spawn(self.clone().run(node, part.address.to_string(), parts));
                 send
             });
             way.send(part)
         };
         if let Err(unsent) = sent {
-            lock(&self.nodes).remove(&number);
-            self.give_up(unsent.0);
-        }
-    }
-
-    /// Says that a part never reached its node: its requests fail, and its worker is free for others.
-    fn give_up(&self, part: Part) {
-        let undelivered = proto::Undelivered { worker: part.worker.0, batch: part.batch };
-        self.say(proto::from_gateway::Message::Undelivered(undelivered));
-        for payload in part.payloads {
-            (payload.answer)(Err(Failure::Unreachable));
+            give_back(unsent.0);
         }
     }
 
     /// Carries parts to a node and answers back until the connection breaks.
-    async fn run(self: Arc<Ways>, number: u16, address: String, mut parts: mpsc::UnboundedReceiver<Part>) {
+    async fn run(self: Arc<Ways>, node: Incarnation, address: String, mut parts: mpsc::UnboundedReceiver<Part>) {
         let waiting = Waiting::default();
-        if let Err(error) = self.converse(&address, &mut parts, &waiting).await {
-            tracing::warn!(node = number, error = format!("{error:#}"), "the way to a node broke");
+        if let Err(error) = self.converse(node, &address, &mut parts, &waiting).await {
+            tracing::warn!(%node, address, error = format!("{error:#}"), "the way to a node broke");
         }
-        lock(&self.nodes).remove(&number);
+        lock(&self.nodes).remove(&node);
         parts.close();
         while let Some(part) = parts.recv().await {
-            self.give_up(part);
+            give_back(part);
         }
         waiting.fail();
     }
 
     async fn converse(
         &self,
+        node: Incarnation,
         address: &str,
         parts: &mut mpsc::UnboundedReceiver<Part>,
         waiting: &Waiting,
@@ -165,11 +162,13 @@ impl Ways {
         let scheme = if self.remote.authority.is_some() { "https" } else { "http" };
         let channel = self.remote.connect(&format!("{scheme}://{address}")).await?;
         let mut client = proto::node_client::NodeClient::new(channel)
-            .max_decoding_message_size(usize::MAX)
-            .max_encoding_message_size(usize::MAX);
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let (send, outgoing) = mpsc::unbounded_channel();
-        let request = self.remote.request(UnboundedReceiverStream::new(outgoing))?;
-        let mut answers = client.run(request).await.context("speak to the node")?.into_inner();
+        let mut request = self.remote.request(UnboundedReceiverStream::new(outgoing))?;
+        request.metadata_mut().insert(cluster::NODE_KEY, node.to_string().parse()?);
+        let answers = tokio::time::timeout(duration(timing::CONNECT), client.run(request)).await;
+        let mut answers = answers.context("wait for the node")?.context("speak to the node")?.into_inner();
         loop {
             tokio::select! {
                 part = parts.recv() => match part {
@@ -186,19 +185,28 @@ impl Ways {
     }
 }
 
+const BROKEN: &str = "the connection to the worker's node broke";
+
+/// Gives requests back that never reached their node.
+pub fn give_back(part: Part) {
+    for payload in part.payloads {
+        (payload.answer)(Err(Failure::NotRun(BROKEN.into())));
+    }
+}
+
 /// Whom to tell what a node answers.
 ///
 /// By batch and request: a request whose worker died may be with the same node again, in another batch, before the node
 /// has said that it was lost in the first.
 #[derive(Default)]
-struct Waiting(Mutex<HashMap<(u64, u64), Tell>>);
+pub struct Waiting(Mutex<HashMap<(u64, u64), Tell>>);
 
 type Tell = Box<dyn FnOnce(Answer) + Send>;
 
 impl Waiting {
     /// A part as it is sent; who is to be told of its answers is kept here.
-    fn keep(&self, part: Part) -> proto::Part {
-        let Part { worker, batch, model, size, .. } = part;
+    pub fn keep(&self, part: Part) -> proto::Part {
+        let Part { worker, batch, model, size, absent, .. } = part;
         let mut waiting = lock(&self.0);
         let payloads = part.payloads.into_iter().map(|payload| {
             let inputs = payload.inputs.iter().map(cluster::from_tensor).collect();
@@ -206,10 +214,11 @@ impl Waiting {
             proto::Payload { request: payload.request, inputs }
         });
         let payloads = payloads.collect();
-        proto::Part { worker: worker.0, batch, model, size: size as u32, payloads }
+        proto::Part { worker: worker.0, batch, model, size: size as u32, payloads, absent: absent as u32 }
     }
 
-    fn answer(&self, batch: u64, request: u64, answer: Answer) {
+    /// Tells who waits for it what a node answered.
+    pub fn answer(&self, batch: u64, request: u64, answer: Answer) {
         let tell = lock(&self.0).remove(&(batch, request));
         if let Some(tell) = tell {
             tell(answer);
@@ -217,10 +226,12 @@ impl Waiting {
     }
 
     /// Tells everybody that there will be no answer.
-    fn fail(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.0));
-        for tell in waiting.into_values() {
-            tell(Err(Failure::Unreachable));
+    pub fn fail(&self) {
+        let mut waiting: Vec<_> = std::mem::take(&mut *lock(&self.0)).into_iter().collect();
+        // In an order that is the same in every run of a simulation.
+        waiting.sort_unstable_by_key(|(key, _)| *key);
+        for (_, tell) in waiting {
+            tell(Err(Failure::NotRun(BROKEN.into())));
         }
     }
 }
@@ -232,27 +243,54 @@ async fn stay_connected(gateway: Arc<Gateway>, ways: Arc<Ways>) {
         }
         *lock(&ways.up) = None;
         lock(&ways.orders).clear();
-        gateway.publish(rpc::Catalog::default());
-        gateway.refuse_all(NO_SCHEDULER);
-        tokio::time::sleep(AGAIN).await;
+        gateway.session_over();
+        tokio::time::sleep(duration(timing::REJOIN)).await;
     }
 }
 
 /// Does what the scheduler says until the stream ends.
 async fn listen(gateway: &Arc<Gateway>, ways: &Ways) -> Result<()> {
-    use proto::to_gateway::Message;
     let channel = ways.remote.connect(&ways.remote.scheduler).await?;
-    let mut client = proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(usize::MAX);
+    let mut client =
+        proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let (send, outgoing) = mpsc::unbounded_channel();
     let request = ways.remote.request(UnboundedReceiverStream::new(outgoing))?;
-    let mut messages = client.gateway(request).await.context("join the cluster")?.into_inner();
+    let joining = tokio::time::timeout(duration(timing::CONNECT), client.gateway(request)).await;
+    let messages = joining.context("wait for the scheduler")?.context("join the cluster")?.into_inner();
+    let heart = send.clone();
+    let beating = async {
+        let mut beat = tokio::time::interval(duration(timing::HEARTBEAT));
+        loop {
+            beat.tick().await;
+            let message = Some(proto::from_gateway::Message::Heartbeat(true));
+            if heart.send(proto::FromGateway { message }).is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        ended = obey(gateway, ways, messages, send) => ended,
+        () = beating => anyhow::bail!("the scheduler hung up"),
+    }
+}
+
+async fn obey(
+    gateway: &Arc<Gateway>,
+    ways: &Ways,
+    mut messages: tonic::Streaming<proto::ToGateway>,
+    send: mpsc::UnboundedSender<proto::FromGateway>,
+) -> Result<()> {
+    use proto::to_gateway::Message;
     while let Some(message) = messages.next().await {
-        match message.context("hear from the scheduler")?.message {
+        let message = message.context("hear from the scheduler")?.message;
+        gateway.heard();
+        match message {
             Some(Message::Welcome(number)) => {
-                gateway.renumber(u16::try_from(number).context("understand the number given by the scheduler")?);
-                *lock(&ways.up) = Some(send.clone());
+                *lock(&ways.up) = Some((number, send.clone()));
+                gateway.joined(number);
                 tracing::info!(number, "joined the cluster");
             }
+            Some(Message::Heartbeat(_)) => {}
             Some(Message::Run(grant)) => gateway.tell(cluster::to_grant(grant)?),
             Some(Message::Refuse(refuse)) => gateway.tell(cluster::to_refusal(refuse)?),
             Some(Message::CatalogJson(text)) => gateway.publish(cluster::from_json("the catalog", &text)?),
@@ -282,7 +320,8 @@ mod tests {
         let (send, answers) = channel();
         let answer = Box::new(move |answer| send.send(answer).unwrap());
         let payloads = vec![Payload { request, inputs: [].into(), answer }];
-        (Part { worker: WorkerId(1), node: 0, address: "".into(), model: 0, batch, size: 1, payloads }, answers)
+        let (worker, node, address) = (WorkerId(1), Incarnation(0), "".into());
+        (Part { worker, node, address, model: 0, batch, size: 1, payloads, absent: 0 }, answers)
     }
 
     #[test]
@@ -308,6 +347,6 @@ mod tests {
         waiting.answer(1, 7, Err(Failure::WorkerDied));
         waiting.fail();
         assert_eq!(answered.iter().count(), 1);
-        assert_eq!(unanswered.try_recv(), Ok(Err(Failure::Unreachable)));
+        assert_eq!(unanswered.try_recv(), Ok(Err(Failure::NotRun(BROKEN.into()))));
     }
 }

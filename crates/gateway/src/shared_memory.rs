@@ -2,12 +2,16 @@
 //!
 //! A region is a file of the machine's shared memory, as `shm_open` makes them. It is read and written as a file and
 //! never mapped: a client that truncates its region gets an error and cannot take the server down.
+//!
+//! A server can open objects of others as well: every program of its user keeps its shared memory in the same folder. So
+//! it opens only those whose names it was told clients may use, and none where it was told nothing. Weft's own shared
+//! memory has no names at all.
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
@@ -25,6 +29,8 @@ const READ_BYTES_MAX: u64 = 2 << 30;
 /// What clients registered, by name.
 pub struct Regions {
     folder: PathBuf,
+    /// Keys that clients may name; a `*` at the end stands for any end.
+    allowed: RwLock<Vec<String>>,
     open: RwLock<BTreeMap<String, Arc<Open>>>,
 }
 
@@ -55,7 +61,30 @@ impl Default for Regions {
 impl Regions {
     /// Regions whose files are in this folder.
     pub fn within(folder: impl AsRef<Path>) -> Regions {
-        Regions { folder: folder.as_ref().to_path_buf(), open: RwLock::default() }
+        Regions { folder: folder.as_ref().to_path_buf(), allowed: RwLock::default(), open: RwLock::default() }
+    }
+
+    /// Lets clients register objects with these keys, such as `/camera` or `/camera_*`, and no others.
+    pub fn allow(&self, keys: impl IntoIterator<Item = impl Into<String>>) {
+        *self.allowed.write().expect("no panic holds this lock") = keys.into_iter().map(Into::into).collect();
+    }
+
+    /// Whether a client may register an object; if not, what to do about it.
+    fn permit(&self, file_name: &str) -> Result<(), String> {
+        let allowed = self.allowed.read().expect("no panic holds this lock");
+        let how = "list the keys that clients may use as `allow` under [shared_memory], such as [\"/camera_*\"]";
+        if allowed.is_empty() {
+            return Err(format!("this server takes no shared memory; {how}"));
+        }
+        let covers = |key: &String| {
+            let key = key.strip_prefix('/').unwrap_or(key);
+            key.strip_suffix('*').map_or(key == file_name, |start| file_name.starts_with(start))
+        };
+        // Semaphores are files in the same folder, and no memory of anybody's.
+        if file_name.starts_with("sem.") || !allowed.iter().any(covers) {
+            return Err(format!("`/{file_name}` is not a key that clients may use here; {how}"));
+        }
+        Ok(())
     }
 
     /// Makes part of a shared memory object known under a name.
@@ -72,6 +101,10 @@ impl Regions {
         if file_name == "." || file_name == ".." {
             return refuse(format!("`{key}` is not a key"));
         }
+        if let Err(problem) = self.permit(file_name) {
+            tracing::warn!(region = name, key, "shared memory was not registered: {problem}");
+            return refuse(problem);
+        }
         if bytes == 0 {
             return refuse("it must hold at least one byte".into());
         }
@@ -87,6 +120,8 @@ impl Regions {
         };
         match file.metadata() {
             Ok(facts) if !facts.is_file() => return refuse(format!("`{key}` is not a shared memory object")),
+            // A second name could be for an object whose first name is not allowed.
+            Ok(facts) if facts.nlink() > 1 => return refuse(format!("`{key}` has another name as well")),
             Ok(facts) if facts.len() < end => {
                 return refuse(format!("`{key}` holds {} bytes; {bytes} from {offset} on do not fit", facts.len()));
             }
@@ -182,6 +217,7 @@ mod tests {
     fn folder() -> (tempfile::TempDir, Regions) {
         let folder = tempfile::tempdir().unwrap();
         let regions = Regions::within(folder.path());
+        regions.allow(["/*"]);
         (folder, regions)
     }
 
@@ -234,6 +270,34 @@ mod tests {
         check("/a", 8, 1, "do not fit");
         check("/a", u64::MAX, 1, "more than can be counted");
         check("/a", 0, 0, "at least one byte");
+    }
+
+    #[test]
+    fn only_keys_that_the_server_allows_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let regions = Regions::within(folder.path());
+        for name in ["secret", "camera_1", "camera", "sem.camera"] {
+            std::fs::write(folder.path().join(name), [7; 8]).unwrap();
+        }
+        let check = |key: &str, expected: &str| {
+            let message = regions.register("region", key, 0, 8).unwrap_err();
+            assert!(message.contains(expected) && message.contains("`allow` under [shared_memory]"), "{message}");
+            assert!(regions.read("region", 0, 8).is_err());
+        };
+        check("/secret", "takes no shared memory");
+        regions.allow(["/camera_*", "screen"]);
+        check("/secret", "`/secret` is not a key that clients may use");
+        check("secret", "`/secret` is not a key");
+        check("/camera", "is not a key that clients may use");
+        // What is not allowed is not even looked for.
+        check("/nobody", "is not a key that clients may use");
+        regions.register("region", "/camera_1", 0, 8).unwrap();
+        regions.allow(["/*"]);
+        let message = regions.register("other", "/sem.camera", 0, 8).unwrap_err();
+        assert!(message.contains("is not a key"), "{message}");
+        std::fs::hard_link(folder.path().join("secret"), folder.path().join("camera_2")).unwrap();
+        regions.allow(["/camera_*"]);
+        assert!(regions.register("other", "/camera_2", 0, 8).unwrap_err().contains("another name"));
     }
 
     #[test]

@@ -91,22 +91,29 @@ pub enum Refused {
     Priority = 4,
     /// The model was not ready.
     Unavailable = 5,
+    /// Nobody answered in time, and the gateway gave it up.
+    Expired = 6,
+    /// The model takes longer than its deadline, even alone.
+    TooSlow = 7,
 }
 
 impl Refused {
     /// All of them, in order.
-    pub const ALL: [Refused; 6] = [
+    pub const ALL: [Refused; 8] = [
         Refused::TooLate,
         Refused::Sacrificed,
         Refused::WorkerDied,
         Refused::QueueFull,
         Refused::Priority,
         Refused::Unavailable,
+        Refused::Expired,
+        Refused::TooSlow,
     ];
 
     /// The word for it in metrics.
     pub const fn name(self) -> &'static str {
-        ["too_late", "sacrificed", "worker_died", "queue_full", "priority", "unavailable"][self as usize]
+        ["too_late", "sacrificed", "worker_died", "queue_full", "priority", "unavailable", "expired", "too_slow"]
+            [self as usize]
     }
 }
 

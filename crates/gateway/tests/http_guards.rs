@@ -2,7 +2,7 @@
 
 mod support;
 
-use gateway::http::{HttpConfig, Keys, Limits, tls};
+use gateway::http::{Administration, Hosts, HttpConfig, Keys, Limits, tls};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Client, SLOW_TAKES, ask, echo_body, start};
@@ -236,7 +236,11 @@ async fn keys_open_what_they_are_for() {
         let answer = ask(served.address, method, path, headers, b"").await;
         assert_eq!(answer.status, status, "{method} {path} {headers:?}");
         if status == 401 {
-            assert!(answer.error().contains("API key") && answer.header("www-authenticate") == Some("Bearer"));
+            let error = answer.error();
+            assert!(
+                (error.contains("API key") || error.contains("admin key"))
+                    && answer.header("www-authenticate") == Some("Bearer")
+            );
         }
     };
     let (guest, host) = (("Authorization", "Bearer guest"), ("x-api-key", "host"));
@@ -250,6 +254,69 @@ async fn keys_open_what_they_are_for() {
     check("GET", "/v2/logging", &[guest], 200).await;
     check("POST", "/v2/logging", &[guest], 401).await;
     check("POST", "/v2/models/echo/infer", &[], 401).await;
+}
+
+/// Every path that changes the server.
+const CHANGES: [&str; 8] = [
+    "/v2/repository/models/echo/load",
+    "/v2/repository/models/echo/unload",
+    "/v2/systemsharedmemory/region/r/register",
+    "/v2/systemsharedmemory/region/r/unregister",
+    "/v2/systemsharedmemory/unregister",
+    "/v2/cudasharedmemory/region/r/register",
+    "/v2/trace/setting",
+    "/v2/logging",
+];
+
+#[tokio::test]
+async fn changing_the_server_takes_the_admin_key_or_leave_for_all() {
+    let keys = Some(Arc::new(Keys::from_hashes([Keys::hash("host").as_str()]).unwrap()));
+    let statuses = async |config: HttpConfig, headers: &[(&str, &str)]| {
+        let served = start(config).await;
+        let mut statuses = Vec::new();
+        for path in CHANGES {
+            statuses.push(ask(served.address, "POST", path, headers, b"").await.status);
+        }
+        statuses
+    };
+    let config = |administration| HttpConfig { administration, admin_keys: keys.clone(), ..HttpConfig::default() };
+    // Without a key nobody has, not even the server, it stays shut.
+    assert_eq!(statuses(HttpConfig::default(), &[]).await, [401; 8]);
+    assert_eq!(statuses(config(Administration::Key), &[]).await, [401; 8]);
+    assert_eq!(statuses(config(Administration::Key), &[("x-api-key", "guest")]).await, [401; 8]);
+    assert_eq!(statuses(config(Administration::Off), &[("x-api-key", "host")]).await, [403; 8]);
+    let done = |statuses: Vec<u16>| statuses.iter().all(|status| [200, 400].contains(status));
+    assert!(done(statuses(config(Administration::Key), &[("x-api-key", "host")]).await));
+    assert!(done(statuses(config(Administration::Open), &[]).await));
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_and_strange_hosts_change_nothing() {
+    let hosts = Hosts::new(["gpu.example"]);
+    let served = start(HttpConfig { administration: Administration::Open, hosts, ..HttpConfig::default() }).await;
+    let send = async |path: &str, head: &str| {
+        let mut client = Client::connect(served.address).await;
+        client.send(format!("POST {path} HTTP/1.1\r\n{head}Content-Length: 0\r\n\r\n")).await;
+        client.answer().await.unwrap()
+    };
+    for path in CHANGES {
+        for head in [
+            "Host: evil.example\r\n",
+            "Host: 127.0.0.1.evil.example:8000\r\n",
+            "Host: 127.0.0.1\r\nOrigin: http://evil.example\r\n",
+            "Host: 127.0.0.1\r\nOrigin: null\r\n",
+            "Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\n",
+        ] {
+            let answer = send(path, head).await;
+            assert_eq!(answer.status, 403, "{path} {head}: {answer:?}");
+            assert!(!answer.error().is_empty());
+        }
+        for head in ["Host: 127.0.0.1:8000\r\n", "Host: gpu.example\r\nOrigin: http://gpu.example\r\n"] {
+            assert!([200, 400].contains(&send(path, head).await.status), "{path} {head}");
+        }
+    }
+    // What changes nothing is asked under any name: by those behind a proxy, for one.
+    assert_eq!(send("/v2/repository/index", "Host: models.example\r\n").await.status, 200);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::json;
-use support::{Client, ask, echo_body, start};
+use support::{Client, ask, echo_body, start, start_open};
 
 #[tokio::test]
 async fn the_server_and_its_health() {
@@ -13,15 +13,24 @@ async fn the_server_and_its_health() {
     let extensions = server.json()["extensions"].clone();
     assert!(extensions.as_array().unwrap().contains(&json!("binary_tensor_data")));
     assert_eq!(ask(served.address, "GET", "/v2/health/live", &[], b"").await.status, 200);
-    // One model is on its way for the first time.
-    assert_eq!(ask(served.address, "GET", "/v2/health/ready", &[], b"").await.status, 503);
-    let mut catalog = (*served.gateway.catalog()).clone();
-    catalog.entries.retain(|entry| entry.spec.name != "loading");
-    let loading = (*served.gateway.catalog()).clone();
-    served.gateway.publish(catalog);
-    assert_eq!(ask(served.address, "GET", "/v2/health/ready", &[], b"").await.status, 200);
-    served.gateway.publish(loading);
-    assert_eq!(ask(served.address, "GET", "/v2/health/ready", &[], b"").await.status, 200);
+    let described = (*served.gateway.catalog()).clone();
+    let ready = async |without: &[&str]| {
+        let mut catalog = described.clone();
+        catalog.entries.retain(|entry| !without.contains(&entry.spec.name.as_str()));
+        served.gateway.publish(catalog);
+        let answer = ask(served.address, "GET", "/v2/health/ready", &[], b"").await;
+        let said = (answer.status != 200).then(|| answer.json()["error"].as_str().unwrap_or_default().to_owned());
+        (answer.status, said.unwrap_or_default())
+    };
+    // One that is broken is enough, and so is one that is on its way; one that was unloaded is not.
+    assert_eq!(ready(&["broken", "loading"]).await, (200, String::new()));
+    let broken = "the server is not ready: model `broken` is not available: its file is gone";
+    assert_eq!(ready(&["loading"]).await, (503, broken.into()));
+    let loading = "the server is not ready: model `loading` is still being loaded";
+    assert_eq!(ready(&["broken"]).await, (503, loading.into()));
+    served.gateway.set_strict_readiness(false);
+    assert_eq!(ready(&["loading"]).await, (200, String::new()));
+    assert_eq!(ready(&[]).await, (503, loading.into()));
     let description = ask(served.address, "GET", "/v2/openapi.json", &[], b"").await;
     assert!(description.json()["openapi"].as_str().unwrap().starts_with('3'));
 }
@@ -79,7 +88,7 @@ async fn models() {
 
 #[tokio::test]
 async fn the_repository() {
-    let served = start(Default::default()).await;
+    let served = start_open().await;
     let post = |path: &'static str, body: &'static str| ask(served.address, "POST", path, &[], body.as_bytes());
     let all = post("/v2/repository/index", "").await.json();
     assert_eq!(all.as_array().unwrap().len(), served.gateway.catalog().entries.len());
@@ -114,7 +123,7 @@ async fn the_repository() {
 
 #[tokio::test]
 async fn shared_memory() {
-    let served = start(Default::default()).await;
+    let served = start_open().await;
     let get = |path: &'static str| ask(served.address, "GET", path, &[], b"");
     let post =
         |path: &'static str, body: String| async move { ask(served.address, "POST", path, &[], body.as_bytes()).await };
@@ -169,7 +178,7 @@ async fn shared_memory() {
 
 #[tokio::test]
 async fn settings() {
-    let served = start(Default::default()).await;
+    let served = start_open().await;
     let get = |path: &'static str| ask(served.address, "GET", path, &[], b"");
     let post = |path: &'static str, body: &'static str| ask(served.address, "POST", path, &[], body.as_bytes());
     let trace = get("/v2/trace/setting").await.json();

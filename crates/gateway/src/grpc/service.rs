@@ -1,7 +1,7 @@
 //! The calls of the inference service.
 
 use super::decode::Wanted;
-use super::door::Arrived;
+use super::door::{Arrived, administer};
 use super::{deadline, decode, describe, encode, status, stream};
 use crate::settings::LogValue;
 use crate::traces::Parent;
@@ -175,7 +175,7 @@ impl GrpcInferenceService for Service {
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Result<Response<ModelReadyResponse>, Status> {
         let ModelReadyRequest { name, version: asked } = request.get_ref();
         let catalog = self.gateway.catalog();
-        let ready = catalog.find(name, version(asked)).is_ok_and(|entry| entry.state == State::Ready);
+        let ready = catalog.find(name, version(asked)).is_ok_and(Entry::is_ready);
         plain(ModelReadyResponse { ready })
     }
 
@@ -273,6 +273,7 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
+        administer("RepositoryModelLoad", &request)?;
         let RepositoryModelLoadRequest { repository_name, model_name, parameters } = request.into_inner();
         one_repository(&repository_name)?;
         if let Some(parameter) = parameters.keys().next() {
@@ -288,6 +289,7 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
+        administer("RepositoryModelUnload", &request)?;
         let RepositoryModelUnloadRequest { repository_name, model_name, .. } = request.into_inner();
         one_repository(&repository_name)?;
         match self.gateway.order(Order::Unload { name: model_name }).await {
@@ -319,6 +321,7 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<SystemSharedMemoryRegisterRequest>,
     ) -> Result<Response<SystemSharedMemoryRegisterResponse>, Status> {
+        administer("SystemSharedMemoryRegister", &request)?;
         let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request.get_ref();
         let regions = &self.gateway.regions;
         let known = regions.status(Some(name)).is_ok();
@@ -333,6 +336,7 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<SystemSharedMemoryUnregisterRequest>,
     ) -> Result<Response<SystemSharedMemoryUnregisterResponse>, Status> {
+        administer("SystemSharedMemoryUnregister", &request)?;
         self.gateway.regions.unregister(named(&request.get_ref().name));
         plain(SystemSharedMemoryUnregisterResponse {})
     }
@@ -349,15 +353,17 @@ impl GrpcInferenceService for Service {
 
     async fn cuda_shared_memory_register(
         &self,
-        _: Request<CudaSharedMemoryRegisterRequest>,
+        request: Request<CudaSharedMemoryRegisterRequest>,
     ) -> Result<Response<CudaSharedMemoryRegisterResponse>, Status> {
+        administer("CudaSharedMemoryRegister", &request)?;
         Err(Status::unimplemented(NO_CUDA))
     }
 
     async fn cuda_shared_memory_unregister(
         &self,
-        _: Request<CudaSharedMemoryUnregisterRequest>,
+        request: Request<CudaSharedMemoryUnregisterRequest>,
     ) -> Result<Response<CudaSharedMemoryUnregisterResponse>, Status> {
+        administer("CudaSharedMemoryUnregister", &request)?;
         plain(CudaSharedMemoryUnregisterResponse {})
     }
 
@@ -365,6 +371,9 @@ impl GrpcInferenceService for Service {
         &self,
         request: Request<TraceSettingRequest>,
     ) -> Result<Response<TraceSettingResponse>, Status> {
+        if !request.get_ref().settings.is_empty() {
+            administer("TraceSetting", &request)?;
+        }
         let TraceSettingRequest { settings, model_name } = request.into_inner();
         let model = named(&model_name);
         if let Some(model) = model {
@@ -389,6 +398,9 @@ impl GrpcInferenceService for Service {
             Some(Asked::StringParam(text)) => Ok((name, LogValue::Text(text))),
             None => Err(status::invalid(format!("`{name}` has no value"))),
         };
+        if !request.get_ref().settings.is_empty() {
+            administer("LogSettings", &request)?;
+        }
         let changes = request.into_inner().settings.into_iter().map(change).collect::<Result<_, _>>()?;
         self.gateway.settings.set_log(changes).map_err(status::invalid)?;
         let told = |(name, value): (String, LogValue)| {

@@ -29,18 +29,20 @@ pub(super) fn invalid(problem: impl Into<String>) -> Status {
 /// The status of a request without outputs. `own_limit` says that the deadline was the client's own `grpc-timeout`.
 pub(super) fn of(error: &ServeError, own_limit: bool) -> Status {
     let code = match error {
-        ServeError::NotFound(_) => Code::NotFound,
+        ServeError::NotFound(error) => return not_found(error),
         ServeError::Invalid(_) => Code::InvalidArgument,
-        ServeError::Refused(Refusal::Late { .. }) if own_limit => Code::DeadlineExceeded,
-        ServeError::Refused(Refusal::Late { .. } | Refusal::Starting { .. } | Refusal::Unavailable(_)) => {
-            Code::Unavailable
-        }
+        ServeError::Refused(Refusal::Expired { .. }) => Code::DeadlineExceeded,
+        ServeError::Refused(Refusal::Late { .. } | Refusal::TooSlow { .. }) if own_limit => Code::DeadlineExceeded,
+        ServeError::Refused(
+            Refusal::Late { .. } | Refusal::TooSlow { .. } | Refusal::Starting { .. } | Refusal::Unavailable(_),
+        ) => Code::Unavailable,
         ServeError::Refused(Refusal::Full { .. } | Refusal::Overload { .. }) => Code::ResourceExhausted,
         ServeError::Failed(_) => Code::Internal,
     };
     let retry_after = match error {
         ServeError::Refused(
             Refusal::Late { retry_after, .. }
+            | Refusal::TooSlow { retry_after, .. }
             | Refusal::Full { retry_after, .. }
             | Refusal::Overload { retry_after, .. }
             | Refusal::Starting { expected: retry_after },
@@ -66,7 +68,10 @@ fn later(code: Code, message: &str, retry_after: Span) -> Status {
 
 /// The status of a call that names a model that is not there.
 pub(super) fn not_found(error: &NotFound) -> Status {
-    new(Code::NotFound, error.to_string())
+    match error {
+        NotFound::NotKnownYet => later(Code::Unavailable, &error.to_string(), Span::from_secs(1)),
+        _ => new(Code::NotFound, error.to_string()),
+    }
 }
 
 /// The status of an order that could not be carried out.

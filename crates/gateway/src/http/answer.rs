@@ -161,9 +161,13 @@ impl Problem {
     }
 
     /// The request brings no key, or a wrong one.
-    pub(super) fn unauthorized() -> Problem {
-        let text = "an API key is needed, as `Authorization: Bearer KEY` or `x-api-key: KEY`";
+    pub(super) fn unauthorized(text: &str) -> Problem {
         Problem { advice: Advice::Key, ..Problem::new(StatusCode::UNAUTHORIZED, text) }
+    }
+
+    /// Nobody may do this, or not from there.
+    pub(super) fn forbidden(text: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::FORBIDDEN, text)
     }
 
     /// Says when it is worth trying again.
@@ -197,23 +201,31 @@ impl From<ServeError> for Problem {
     fn from(error: ServeError) -> Problem {
         let text = error.to_string();
         match error {
-            ServeError::NotFound(_) => Problem::not_found(text),
+            ServeError::NotFound(error) => error.into(),
             ServeError::Invalid(_) => Problem::invalid(text),
             ServeError::Failed(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text),
             ServeError::Refused(Refusal::Full { retry_after, .. } | Refusal::Overload { retry_after, .. }) => {
                 Problem::new(StatusCode::TOO_MANY_REQUESTS, text).retry_after(retry_after)
             }
-            ServeError::Refused(Refusal::Late { retry_after, .. } | Refusal::Starting { expected: retry_after }) => {
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(retry_after)
-            }
+            ServeError::Refused(
+                Refusal::Late { retry_after, .. }
+                | Refusal::TooSlow { retry_after, .. }
+                | Refusal::Starting { expected: retry_after },
+            ) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, text).retry_after(retry_after),
             ServeError::Refused(Refusal::Unavailable(_)) => Problem::unavailable(text),
+            ServeError::Refused(Refusal::Expired { .. }) => {
+                Problem::new(StatusCode::GATEWAY_TIMEOUT, text).retry_after(Span::from_secs(1))
+            }
         }
     }
 }
 
 impl From<rpc::NotFound> for Problem {
     fn from(error: rpc::NotFound) -> Problem {
-        Problem::not_found(error.to_string())
+        match error {
+            rpc::NotFound::NotKnownYet => Problem::unavailable(error.to_string()),
+            _ => Problem::not_found(error.to_string()),
+        }
     }
 }
 
@@ -221,7 +233,7 @@ impl From<OrderError> for Problem {
     fn from(error: OrderError) -> Problem {
         let text = error.to_string();
         match error {
-            OrderError::NotFound(_) => Problem::not_found(text),
+            OrderError::NotFound(error) => error.into(),
             OrderError::Invalid(_) => Problem::invalid(text),
             OrderError::Storage(_) => Problem::unavailable(text),
         }

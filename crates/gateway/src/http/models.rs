@@ -43,7 +43,13 @@ fn platform(kind: &Kind) -> &'static str {
 pub(super) fn ready(gateway: &Gateway, name: &str, version: Option<&str>) -> Result<Answer, Problem> {
     let catalog = gateway.catalog();
     let entry = catalog.find(name, version)?;
-    if entry.state == State::Ready { Ok(empty()) } else { Err(not_ready(entry)) }
+    match &entry.health.trouble {
+        _ if entry.is_ready() => Ok(empty()),
+        Some(trouble) if entry.state == State::Ready => {
+            Err(Problem::unavailable(format!("model `{name}` has no worker right now: {trouble}")))
+        }
+        _ => Err(not_ready(entry)),
+    }
 }
 
 fn not_ready(entry: &Entry) -> Problem {

@@ -4,6 +4,7 @@ use super::activity::Activity;
 use super::answer::{Answer, Held, Problem, empty, json, value};
 use super::route::{About, Route};
 use super::{Server, body, infer, memory, models, setting};
+use crate::keys::{ADMIN_KEY_NEEDED, ADMINISTRATION_OFF, Administration};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::http::request::Parts;
@@ -74,7 +75,10 @@ async fn handle(
         }
         Route::Live => Ok(empty()),
         Route::Ready if server.is_ready() => Ok(empty()),
-        Route::Ready => Err(Problem::unavailable("the server is not ready")),
+        Route::Ready => {
+            let why = gateway.unready().unwrap_or_else(|| "it is stopping".into());
+            Err(Problem::unavailable(format!("the server is not ready: {why}")))
+        }
         Route::OpenApi => Ok(json(OPENAPI)),
         Route::Model(model, version, about) => {
             let version = version.as_deref();
@@ -97,13 +101,30 @@ async fn handle(
 
 fn authorize(server: &Server, parts: &Parts, route: &Route<'_>) -> Result<(), Problem> {
     let config = &server.config;
-    let keys = match &config.admin_keys {
-        Some(keys) if route.is_administration(&parts.method) => Some(keys),
-        _ if route.is_open() => None,
-        _ => config.keys.as_ref(),
-    };
-    match keys {
-        Some(keys) if !keys.admit(&parts.headers) => Err(Problem::unauthorized()),
+    let is_administration = route.takes(&parts.method) && route.is_administration(&parts.method);
+    if is_administration {
+        config.hosts.check_parts(&parts.uri, &parts.headers).map_err(Problem::forbidden)?;
+    }
+    match config.administration {
+        Administration::Off if is_administration => {
+            tracing::warn!(path = parts.uri.path(), "refused: administration is off on this port");
+            return Err(Problem::forbidden(ADMINISTRATION_OFF));
+        }
+        Administration::Key if is_administration => {
+            if config.admin_keys.as_ref().is_some_and(|keys| keys.admit(&parts.headers)) {
+                return Ok(());
+            }
+            tracing::warn!(path = parts.uri.path(), "refused: the admin key is missing or wrong");
+            return Err(Problem::unauthorized(ADMIN_KEY_NEEDED));
+        }
+        _ => {}
+    }
+    // Whoever may change models may ask them.
+    let is_admin = || config.admin_keys.as_ref().is_some_and(|keys| keys.admit(&parts.headers));
+    match &config.keys {
+        Some(keys) if !route.is_open() && !keys.admit(&parts.headers) && !is_admin() => {
+            Err(Problem::unauthorized("an API key is needed, as `Authorization: Bearer KEY` or `x-api-key: KEY`"))
+        }
         _ => Ok(()),
     }
 }

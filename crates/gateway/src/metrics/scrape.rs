@@ -72,7 +72,7 @@ impl Scrape {
 }
 
 fn worker_labels(worker: &WorkerView) -> Labels {
-    let labels = Labels::none().with("worker", worker.worker.0).with("node", &worker.node);
+    let labels = Labels::none().with("worker", worker.worker.number()).with("node", &worker.node);
     match model_of(worker) {
         (model, Some(version)) => labels.with("model", model).with("version", version),
         (model, None) => labels.with("model", model),

@@ -153,7 +153,7 @@ fn counters_are_consistent() {
     let outcome = |outcome: &str| of("weft_requests_total", &[("outcome", outcome)]);
     assert_eq!((outcome("good"), outcome("late"), outcome("failed")), (900.0, 100.0, 1.0));
     let refused: f64 = Refused::ALL.iter().map(|reason| outcome(&format!("refused_{}", reason.name()))).sum();
-    assert_eq!(refused, 6.0);
+    assert_eq!(refused, Refused::ALL.len() as f64);
     assert_eq!(of("nv_inference_request_success", &[]), outcome("good") + outcome("late"));
     assert_eq!(of("nv_inference_request_failure", &[("reason", "REJECTED")]), refused);
     assert_eq!(of("nv_inference_request_failure", &[("reason", "BACKEND")]), 1.0);
@@ -228,7 +228,7 @@ fn own_names_follow_the_rules_for_names() {
 /// Asks the port, as it is written, and reads until the connection ends.
 async fn ask(address: std::net::SocketAddr, request: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("{request}\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+    stream.write_all(format!("{request}\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("headers end") + 4;
@@ -244,11 +244,11 @@ async fn the_port_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let admin: AdminHandler = Arc::new(|request| {
+    let admin: AdminHandler = Arc::new(|request, _| {
         let path = request.uri().path().to_string();
         Box::pin(async move { text(StatusCode::ACCEPTED, "text/plain", path) })
     });
-    let config = MetricsConfig { cluster: "lab".into(), admin: Some(admin), gpus: None };
+    let config = MetricsConfig { cluster: "lab".into(), admin: Some(admin), ..MetricsConfig::default() };
     let shutdown = async { stopped.await.unwrap() };
     let server = tokio::spawn(serve(busy_gateway(), listener, config, shutdown));
 
@@ -272,6 +272,8 @@ async fn the_port_answers() {
         "cache-control: no-cache\r\n",
         "x-content-type-options: nosniff\r\n",
         "x-frame-options: DENY\r\n",
+        "referrer-policy: no-referrer\r\n",
+        "content-security-policy: default-src 'none'; script-src 'sha256-",
     ] {
         assert!(headers.contains(expected), "{expected} in {headers}");
     }

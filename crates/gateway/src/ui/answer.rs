@@ -6,7 +6,7 @@
 use super::counters::Sample;
 use super::history::{History, Model, after};
 use crate::metrics::{GpuView, model_of, state_name};
-use rpc::{Catalog, Entry, Kind, Overview, State, WorkerState, WorkerView};
+use rpc::{Catalog, Entry, Kind, Overview, RunsOn, State, WorkerState, WorkerView};
 use std::fmt::Write;
 
 /// All that is told.
@@ -57,6 +57,10 @@ impl Told<'_> {
         let _ = write!(out, r#"{{"name":{},"version":{},"kind":"{kind}""#, text(&spec.name), spec.version);
         let _ = write!(out, r#","state":"{state}","reason":{},"slo_ms":{}"#, text(reason), spec.slo.millis());
         let _ = write!(out, r#","max_batch":{max_batch},"queue_limit":{}"#, spec.queue);
+        if let Some(RunsOn { device, provider, reason }) = entry.info.as_ref().and_then(|info| info.runs_on.as_ref()) {
+            let _ = write!(out, r#","device":{},"provider":{}"#, text(device), text(provider));
+            let _ = write!(out, r#","device_reason":{}"#, text(reason.as_deref().unwrap_or("")));
+        }
         let (ready, wanted) = match spec.kind {
             Kind::Virtual { .. } => self.emulated(),
             _ => (entry.workers_ready, entry.workers_wanted),

@@ -41,7 +41,11 @@ impl Counters {
     /// Reads them.
     pub(super) fn read(statistics: &Statistics) -> Counters {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
-        let refused = REASONS.map(|reason| read(&statistics.refused[reason as usize]));
+        let mut refused = REASONS.map(|reason| read(&statistics.refused[reason as usize]));
+        // Too late in any case: the dashboard does not tell for whose sake.
+        refused[0] += read(&statistics.refused[Refused::TooSlow as usize]);
+        // What the gateway gave up counts with what was not available.
+        refused[5] += read(&statistics.refused[Refused::Expired as usize]);
         let (good, late, failed) = (read(&statistics.good), read(&statistics.late), read(&statistics.failed));
         Counters {
             offered: good + late + failed + refused.iter().sum::<u64>() + read(&statistics.pending),
@@ -137,7 +141,7 @@ mod tests {
         statistics.pending.store(4, Relaxed);
         let level = Level { waiting: 3, running: 1, objective_ms: 100.0 };
         let (sample, answers) = before.advance(Counters::read(&statistics), 1, level);
-        assert_eq!(sample.0[..10], [31.0, 3.0, 2.0, 1.0, 1.0, 2.0, 4.0, 3.0, 5.0, 6.0]);
+        assert_eq!(sample.0[..10], [46.0, 3.0, 2.0, 1.0, 9.0, 2.0, 4.0, 3.0, 5.0, 13.0]);
         assert!(sample.0[10..13].iter().all(|latency| (18.0..22.0).contains(latency)), "{:?}", &sample.0[10..13]);
         assert_eq!(sample.0[13..], [3.0, 1.0, 5.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0]);
         assert_eq!((answers.latencies.iter().sum::<u32>(), answers.late), (5, 2));

@@ -56,7 +56,7 @@ fn the_contract_is_kept() {
     // The queue was there in the first second already.
     assert_eq!(samples[0].as_array().unwrap().len(), 15);
     let row: Vec<f64> = samples[1].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
-    assert_eq!(row[..11], [2.0, 97.0, 81.0, 9.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    assert_eq!(row[..11], [2.0, 99.0, 81.0, 9.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 2.0]);
     assert!(row[11] < row[12] && row[12] < row[13], "{row:?}");
     assert_eq!((row[14], row[15], row[16], row.len()), (3.0, 0.0, 90.0, 25));
     assert_eq!(row[17..].iter().sum::<f64>(), 30.0);

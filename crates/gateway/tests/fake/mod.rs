@@ -26,7 +26,8 @@ pub(crate) fn catalog() -> Catalog {
     let entry = |(number, (name, version, datatype, max_batch)): (usize, (String, u32, DataType, usize))| {
         let width = if name.starts_with("echo_") { -1 } else { 16 };
         let tensor = |name: &str| TensorSpec { name: name.into(), datatype, shape: vec![-1, width] };
-        let info = ModelInfo { inputs: vec![tensor("INPUT0")], outputs: vec![tensor("OUTPUT0")], max_batch };
+        let info =
+            ModelInfo { inputs: vec![tensor("INPUT0")], outputs: vec![tensor("OUTPUT0")], max_batch, runs_on: None };
         Entry {
             model: number as u32,
             spec: Arc::new(spec(&name, version)),
@@ -34,9 +35,11 @@ pub(crate) fn catalog() -> Catalog {
             state: State::Ready,
             workers_ready: 1,
             workers_wanted: 1,
+            source: Default::default(),
+            health: Default::default(),
         }
     };
-    Catalog { entries: names.into_iter().enumerate().map(entry).collect() }
+    Catalog { known: true, entries: names.into_iter().enumerate().map(entry).collect() }
 }
 
 /// What was asked for of a model.
@@ -54,8 +57,10 @@ pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
         queue: 64,
         env: Default::default(),
         share: None,
+        device: Default::default(),
         inputs: vec![],
         outputs: vec![],
+        warmup: None,
     }
 }
 
@@ -68,6 +73,7 @@ pub(crate) fn gateway() -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
     let gateway = Gateway::new(
         1,
         Links {
+            undelivered: Box::new(|_, _, _| {}),
             arrival: Box::new(move |arrival| {
                 told.lock().unwrap().push(arrival);
                 decide(for_arrival.get().unwrap(), arrival);
@@ -99,7 +105,7 @@ fn decide(gateway: &Arc<Gateway>, arrival: Arrival) {
         _ => {
             let grant = Grant {
                 worker: WorkerId(1),
-                node: 0,
+                node: rpc::Incarnation::default(),
                 address: "".into(),
                 batch: request,
                 model,

@@ -27,6 +27,8 @@ async fn server_and_models_say_whether_they_can_be_asked() {
         state: State::Loading,
         workers_ready: 0,
         workers_wanted: 0,
+        source: Default::default(),
+        health: Default::default(),
     });
     running.gateway.publish(catalog);
     assert!(!ready("zebra", "").await);
@@ -103,7 +105,16 @@ async fn the_repository_lists_loads_and_unloads() {
     let mut catalog = fake::catalog();
     let spec = Arc::new(fake::spec("zebra", 1));
     let state = State::Unavailable("the file is corrupt".into());
-    catalog.entries.push(Entry { model: 99, spec, info: None, state, workers_ready: 0, workers_wanted: 0 });
+    catalog.entries.push(Entry {
+        model: 99,
+        spec,
+        info: None,
+        state,
+        workers_ready: 0,
+        workers_wanted: 0,
+        source: Default::default(),
+        health: Default::default(),
+    });
     let total = catalog.entries.len();
     running.gateway.publish(catalog);
     let all = client.repository_index(RepositoryIndexRequest::default()).await.unwrap().into_inner().models;

@@ -3,8 +3,11 @@
 use crate::{Client, Running, input, request, start};
 use bytes::Bytes;
 use gateway::grpc::GrpcConfig;
-use gateway::keys::Keys;
-use rpc::inference::{ModelInferRequest, ServerLiveRequest};
+use gateway::keys::{Administration, Keys};
+use rpc::inference::{
+    LogSettingsRequest, ModelInferRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest, ServerLiveRequest,
+    SystemSharedMemoryRegisterRequest, TraceSettingRequest, log_settings_request, trace_setting_request,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -92,6 +95,76 @@ async fn a_key_opens_the_door() {
     assert_eq!(infer.code(), Code::Unauthenticated);
     let mut health = HealthClient::new(running.channel().await);
     health.check(HealthCheckRequest::default()).await.unwrap();
+}
+
+/// Every call that changes the server, and what became of each.
+async fn change(client: &Client, headers: &[(&'static str, &str)]) -> Vec<Code> {
+    fn asked<T>(message: T, headers: &[(&'static str, &str)]) -> Request<T> {
+        let mut request = Request::new(message);
+        for (name, value) in headers {
+            request.metadata_mut().insert(*name, value.parse().unwrap());
+        }
+        request
+    }
+    let code = |status: Option<tonic::Status>| status.map_or(Code::Ok, |status| status.code());
+    let mut client = client.clone();
+    let load = RepositoryModelLoadRequest { model_name: "echo".into(), ..Default::default() };
+    let unload = RepositoryModelUnloadRequest { model_name: "echo".into(), ..Default::default() };
+    let register = SystemSharedMemoryRegisterRequest { name: "r".into(), key: "/none".into(), offset: 0, byte_size: 1 };
+    let rate = trace_setting_request::SettingValue { value: vec!["7".into()] };
+    let trace = TraceSettingRequest { settings: [("trace_rate".into(), rate)].into(), ..Default::default() };
+    let flag = log_settings_request::setting_value::ParameterChoice::BoolParam(false);
+    let flag = log_settings_request::SettingValue { parameter_choice: Some(flag) };
+    let log = LogSettingsRequest { settings: [("log_info".into(), flag)].into() };
+    vec![
+        code(client.repository_model_load(asked(load, headers)).await.err()),
+        code(client.repository_model_unload(asked(unload, headers)).await.err()),
+        code(client.system_shared_memory_register(asked(register, headers)).await.err()),
+        code(client.system_shared_memory_unregister(asked(Default::default(), headers)).await.err()),
+        code(client.cuda_shared_memory_register(asked(Default::default(), headers)).await.err()),
+        code(client.cuda_shared_memory_unregister(asked(Default::default(), headers)).await.err()),
+        code(client.trace_setting(asked(trace, headers)).await.err()),
+        code(client.log_settings(asked(log, headers)).await.err()),
+    ]
+}
+
+#[tokio::test]
+async fn changing_the_server_takes_the_admin_key() {
+    let keys = |key: &str| Some(Arc::new(Keys::from_hashes([Keys::hash(key).as_str()]).unwrap()));
+    let config = GrpcConfig { keys: keys("guest"), admin_keys: keys("host"), ..Default::default() };
+    let running = Running::start(config).await;
+    let client = running.client().await;
+    let guest = ("authorization", "Bearer guest");
+    let host = ("authorization", "Bearer host");
+    assert_eq!(change(&client, &[]).await, [Code::Unauthenticated; 8]);
+    assert_eq!(change(&client, &[guest]).await, [Code::Unauthenticated; 8]);
+    assert_eq!(change(&client, &[host, ("origin", "http://evil.example")]).await, [Code::PermissionDenied; 8]);
+    assert_eq!(running.gateway.settings.trace(None)["trace_rate"], ["1000"]);
+    let done = change(&client, &[host]).await;
+    assert!(!done.contains(&Code::Unauthenticated) && !done.contains(&Code::PermissionDenied), "{done:?}");
+    assert_eq!(running.gateway.settings.trace(None)["trace_rate"], ["7"]);
+    // Whoever may change models may ask them, and settings are read without that key.
+    let mut infer = Request::new(request("echo"));
+    infer.metadata_mut().insert("authorization", "Bearer host".parse().unwrap());
+    client.clone().model_infer(infer).await.unwrap();
+    let mut read = Request::new(LogSettingsRequest::default());
+    read.metadata_mut().insert("authorization", "Bearer guest".parse().unwrap());
+    client.clone().log_settings(read).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_key_nobody_changes_the_server_unless_it_is_open() {
+    let running = Running::start(GrpcConfig::default()).await;
+    let client = running.client().await;
+    assert_eq!(change(&client, &[]).await, [Code::Unauthenticated; 8]);
+    client.clone().model_infer(request("echo")).await.unwrap();
+    let off = Running::start(GrpcConfig { administration: Administration::Off, ..Default::default() }).await;
+    assert_eq!(change(&off.client().await, &[]).await, [Code::PermissionDenied; 8]);
+    let open = Running::start(GrpcConfig { administration: Administration::Open, ..Default::default() }).await;
+    let done = change(&open.client().await, &[]).await;
+    assert!(!done.contains(&Code::Unauthenticated) && !done.contains(&Code::PermissionDenied), "{done:?}");
+    let from_a_page = change(&open.client().await, &[("origin", "null")]).await;
+    assert_eq!(from_a_page, [Code::PermissionDenied; 8]);
 }
 
 #[tokio::test]

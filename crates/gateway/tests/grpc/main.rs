@@ -10,6 +10,7 @@ mod guards;
 use bytes::Bytes;
 use gateway::Gateway;
 use gateway::grpc::{GrpcConfig, serve};
+use gateway::keys::Administration;
 use rpc::Arrival;
 use rpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use rpc::inference::infer_parameter::ParameterChoice;
@@ -52,9 +53,10 @@ impl Running {
     }
 }
 
-/// A server with the usual limits and a client of it.
+/// A server with the usual limits that every client may change, and a client of it.
 async fn start() -> (Running, Client) {
-    let running = Running::start(GrpcConfig::default()).await;
+    let running = Running::start(GrpcConfig { administration: Administration::Open, ..GrpcConfig::default() }).await;
+    running.gateway.regions.allow(["/*"]);
     let client = running.client().await;
     (running, client)
 }

@@ -58,7 +58,15 @@ pub fn gateway() -> Arc<Gateway> {
         let _ = tell.send(answer);
         told
     };
-    let gateway = Gateway::new(1, Links { arrival: Box::new(arrival), part: Box::new(work), order: Box::new(order) });
+    let gateway = Gateway::new(
+        1,
+        Links {
+            arrival: Box::new(arrival),
+            part: Box::new(work),
+            undelivered: Box::new(|_, _, _| {}),
+            order: Box::new(order),
+        },
+    );
     let _ = own.set(Arc::downgrade(&gateway));
     gateway.publish(catalog());
     gateway
@@ -71,7 +79,7 @@ fn schedule(gateway: &Arc<Gateway>, arrival: Arrival) {
         let worker = WorkerId(1);
         gateway.tell(ToGateway::Run(Grant {
             worker,
-            node: 0,
+            node: rpc::Incarnation::default(),
             address: "".into(),
             batch: request,
             model,
@@ -124,12 +132,23 @@ fn catalog() -> Catalog {
             queue: 100,
             env: Default::default(),
             share: None,
+            device: Default::default(),
             inputs: vec![],
             outputs: vec![],
+            warmup: None,
         };
-        let info = ModelInfo { inputs: vec![tensor("x")], outputs: vec![tensor("y")], max_batch };
+        let info = ModelInfo { inputs: vec![tensor("x")], outputs: vec![tensor("y")], max_batch, runs_on: None };
         let info = (state == State::Ready).then(|| Arc::new(info));
-        Entry { model, spec: Arc::new(spec), info, state, workers_ready: 1, workers_wanted: 1 }
+        Entry {
+            model,
+            spec: Arc::new(spec),
+            info,
+            state,
+            workers_ready: 1,
+            workers_wanted: 1,
+            source: Default::default(),
+            health: Default::default(),
+        }
     };
     let ready = || State::Ready;
     let mut entries = vec![
@@ -150,7 +169,7 @@ fn catalog() -> Catalog {
         entries.push(entry(TYPED + place as u32, &name, 1, datatype, &[-1], 0, ready()));
     }
     entries.sort_by(|left, right| (&left.spec.name, left.spec.version).cmp(&(&right.spec.name, right.spec.version)));
-    Catalog { entries }
+    Catalog { entries, known: true }
 }
 
 /// A server on a port of its own.
@@ -169,6 +188,14 @@ pub async fn start(config: HttpConfig) -> Served {
     let gateway = gateway();
     let task = tokio::spawn(serve(gateway.clone(), listener, config, stopped));
     Served { address, gateway, stop, task }
+}
+
+/// A server that lets every client change it, and takes any shared memory.
+pub async fn start_open() -> Served {
+    let config = HttpConfig { administration: gateway::http::Administration::Open, ..HttpConfig::default() };
+    let served = start(config).await;
+    served.gateway.regions.allow(["/*"]);
+    served
 }
 
 /// An answer, as it came.
@@ -223,7 +250,7 @@ impl Client {
 
     /// Sends a request.
     pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
-        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n", body.len());
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
         headers.iter().for_each(|(name, value)| text.push_str(&format!("{name}: {value}\r\n")));
         text.push_str("\r\n");
         self.send([text.as_bytes(), body].concat()).await;
