@@ -224,6 +224,55 @@ class ServeTest(unittest.TestCase):
         thread.join(10)
         self.assertFalse(thread.is_alive())
 
+    def test_a_models_own_trouble_with_connections_is_not_the_nodes(self):
+        node = Node()
+        self.addCleanup(node.close)
+
+        class Client:
+            def predict(self, inputs):
+                raise ConnectionResetError("the database hung up")
+
+        thread = threading.Thread(target=worker.serve, args=(node.channel, Client()))
+        sys.stderr, stderr = open(os.devnull, "w"), sys.stderr
+        thread.start()
+        for _ in range(2):
+            node.run(("x", 7, (1,), bytes(4)))
+            self.assertEqual(node.answer(), "ConnectionResetError: the database hung up")
+        sys.stderr.close()
+        sys.stderr = stderr
+        node.socket.close()
+        thread.join(10)
+        self.assertFalse(thread.is_alive())
+
+
+class ArrangeTest(unittest.TestCase):
+    def test_what_is_no_array_is_named_and_what_to_do_is_said(self):
+        async def waits():
+            pass
+
+        def yields():
+            yield 1
+
+        def check(answered, expected):
+            with self.assertRaises(TypeError) as raised:
+                worker.arrange(answered, ("y",))
+            said = worker.describe(raised.exception)
+            self.assertTrue(said.startswith("predict returned") and expected in said, said)
+
+        check(None, "None: return a dictionary")
+        check(waits(), "a coroutine: remove `async`, or return the awaited value")
+        check(yields(), "a generator: return arrays instead of yielding them")
+        check({"y": waits()}, "a coroutine")
+        check({"y": None}, "None")
+        check({"y": {"z": 1}}, "a dict where an array is expected")
+        check({"z": 1}, "['z']; the outputs are ['y']")
+        check({}, "[]; the outputs are ['y']")
+        check([1, 2], "2 arrays; the outputs are ['y']")
+        check([[[1], [1, 2]]], "no array")
+        check({1, 2}, "a set")
+        self.assertEqual(worker.arrange(5, ("y",))[1][0].shape, ())
+        self.assertEqual(worker.describe(ValueError("one\n  two")), "ValueError: one two")
+
 
 if __name__ == "__main__":
     unittest.main()

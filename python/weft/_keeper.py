@@ -29,6 +29,12 @@ _FIRST_S = 30
 #: How long it waits to remove its files.
 _LAST_S = 5
 _MESSAGE_BYTES_MAX = 64 * 1024
+#: An isolated Python, as workers are, finds this package where it is told.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_START = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module('weft._keeper', run_name='__main__', alter_sys=True)"
+)
 
 
 def start(folder, key, weights, image, gpu, ways):
@@ -48,7 +54,7 @@ def start(folder, key, weights, image, gpu, ways):
             "body_at": image.body_at, "body_bytes": image.body_bytes, "gpu": gpu.number, "ways": ways,
         }  # fmt: skip
         return subprocess.Popen(
-            [sys.executable, "-m", "weft._keeper", json.dumps(told)],
+            [sys.executable, "-I", "-c", _START, _PACKAGE, json.dumps(told)],
             pass_fds=(listening.fileno(), weights, body),
             # The worker's output ends with the worker, and so does its process group.
             stdin=subprocess.DEVNULL,
@@ -171,9 +177,6 @@ def _leave(folder, key, weights):
 
 def _environment():
     environment = dict(os.environ)
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-    environment["PYTHONSAFEPATH"] = "1"
     # The library that holds a worker to its share would hold the keeper to the share of the worker that started it.
     preloaded = environment.pop("LD_PRELOAD", "").replace(":", " ").split()
     others = [path for path in preloaded if os.path.basename(path) != "libweft.so"]

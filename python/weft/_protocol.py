@@ -25,6 +25,14 @@ _LENGTH = struct.Struct("<I")
 _REMEMBERED_MAX = 256
 
 
+class Closed(Exception):
+    """The node is gone or has closed the socket."""
+
+
+class Unusable(TypeError):
+    """What a model returned cannot be sent. The text says what it is and what to do."""
+
+
 class DataType:
     """The protocol's data types: their words, in the order of their numbers, and numpy's types for them."""
 
@@ -61,12 +69,12 @@ class Tensor(NamedTuple):
     @staticmethod
     def of(written):
         """What a model's class or a deployment wrote: a ``Tensor``, a tuple or a dictionary."""
-        if isinstance(written, dict):
-            written = (written["name"], written["datatype"], written["shape"])
         try:
+            if isinstance(written, dict):
+                written = (written["name"], written["datatype"], written["shape"])
             name, datatype, shape = written
             shape = tuple(int(dimension) for dimension in shape)
-        except (TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):
             raise ValueError(f"{written!r} is no tensor: (name, datatype, shape) is expected") from None
         return Tensor(str(name), DataType.parse(datatype), shape)
 
@@ -87,7 +95,7 @@ def number_of(dtype):
     if number is None:
         number = _NUMBERS.get(dtype.newbyteorder("<"))
     if number is None:
-        raise TypeError(f"arrays of {dtype} cannot be sent")
+        raise Unusable(f"predict returned an array of {dtype}, which cannot be sent: convert it to what is declared")
     return number
 
 
@@ -110,7 +118,8 @@ def pack_bytes(array):
         if isinstance(element, str):
             element = element.encode()
         elif not isinstance(element, bytes):
-            raise TypeError(f"an element of a BYTES output is a {type(element).__name__}, not bytes or str")
+            kind = type(element).__name__
+            raise Unusable(f"predict returned an array of objects, one of which is a {kind}, not bytes or str")
         parts.append(_LENGTH.pack(len(element)))
         parts.append(element)
     return b"".join(parts)
@@ -142,7 +151,10 @@ class Channel:
 
     def receive(self):
         """Waits for a batch and returns its message, or None when the node has closed the socket."""
-        length = self.connection.recv_into(self._buffer)
+        try:
+            length = self.connection.recv_into(self._buffer)
+        except ConnectionError:
+            return None
         return bytes(self._view[:length]) if length else None
 
     def send_text(self, kind, text):
@@ -150,7 +162,14 @@ class Channel:
         data = text.encode("utf-8", "replace")
         if kind in (FAILED, REFUSE) and len(data) > TEXT_BYTES_MAX:
             data = data[:TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
-        self.connection.send(bytes([kind]) + data)
+        self._send(bytes([kind]) + data)
+
+    def _send(self, message):
+        # Not for a model's own trouble with connections to be taken for this.
+        try:
+            self.connection.send(message)
+        except ConnectionError:
+            raise Closed from None
 
     # Inputs: views of memory that the node wrote.
 
@@ -206,7 +225,7 @@ class Channel:
         message, views = ready
         for view, array in zip(views, arrays):
             view[...] = array
-        self.connection.send(message)
+        self._send(message)
 
     def _prepare_answer(self, key, names, arrays):
         declared = {tensor.name: tensor.datatype for tensor in self.outputs}

@@ -21,8 +21,7 @@ import traceback
 
 import numpy as np
 
-from . import Model
-from ._protocol import FAILED, HELLO, REFUSE, Channel, Tensor
+from ._protocol import FAILED, HELLO, REFUSE, Channel, Closed, Tensor, Unusable
 from ._weights import Place, enter
 
 
@@ -63,14 +62,17 @@ def serve(channel, model):
         if message is None:
             return
         try:
-            answered = predict(channel.inputs(message))
-            answer_names, arrays = arrange(answered, names)
-            channel.answer(answer_names, arrays)
-        except ConnectionError:
+            try:
+                answered = predict(channel.inputs(message))
+                answer_names, arrays = arrange(answered, names)
+                channel.answer(answer_names, arrays)
+            except Closed:
+                raise
+            except Exception as error:
+                traceback.print_exc()
+                channel.send_text(REFUSE, describe(error))
+        except Closed:
             return
-        except Exception as error:
-            traceback.print_exc()
-            channel.send_text(REFUSE, describe(error))
 
 
 def arrange(answered, names):
@@ -83,21 +85,43 @@ def arrange(answered, names):
                 return names, [as_array(answered[name]) for name in names]
             except KeyError:
                 pass
-        raise ValueError(f"predict returned {list(answered)}; the outputs are {list(names)}")
-    if answered is None:
-        raise TypeError("predict returned None")
+        raise Unusable(f"predict returned {list(answered)}; the outputs are {list(names)}")
     if not isinstance(answered, (list, tuple)):
-        answered = [answered]
+        answered = [as_array(answered)]
     if not names:
         names = tuple(f"output{index}" for index in range(len(answered))) if len(answered) > 1 else ("output",)
     if len(answered) != len(names):
-        raise ValueError(f"predict returned {len(answered)} arrays; the outputs are {list(names)}")
+        raise Unusable(f"predict returned {len(answered)} arrays; the outputs are {list(names)}")
     return names, [as_array(array) for array in answered]
 
 
 def as_array(value):
     """An array of something like one."""
-    return value if type(value) is np.ndarray else np.asarray(value)
+    if type(value) is np.ndarray:
+        return value
+    problem = what_is_wrong(value)
+    if problem is not None:
+        raise Unusable(f"predict returned {problem}")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise Unusable(f"predict returned something that is no array: {error}") from error
+
+
+def what_is_wrong(value):
+    """What something is that no array can be made of, and what to do about it; None where nothing is wrong."""
+    if value is None:
+        return "None: return a dictionary from output names to arrays"
+    if inspect.iscoroutine(value):
+        value.close()
+        return "a coroutine: remove `async`, or return the awaited value"
+    if inspect.isawaitable(value):
+        return f"a {type(value).__name__} that nobody awaits: return the awaited value"
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        return "a generator: return arrays instead of yielding them"
+    if isinstance(value, (dict, set, frozenset)) or callable(value) or hasattr(value, "__next__"):
+        return f"a {type(value).__name__} where an array is expected: return arrays"
+    return None
 
 
 def load(path, name, setup):
@@ -110,12 +134,23 @@ def load(path, name, setup):
     max_batch = setup["max_batch"]
     own_max_batch = getattr(model, "max_batch", None)
     if own_max_batch is not None:
-        max_batch = min(max_batch, int(own_max_batch))
+        if isinstance(own_max_batch, bool) or not isinstance(own_max_batch, int) or own_max_batch < 0:
+            raise ValueError(f"max_batch is {own_max_batch!r}; it must be a number from 0")
+        max_batch = min(max_batch, own_max_batch)
     info = {"max_batch": max_batch}
     for side in ("inputs", "outputs"):
         written = getattr(model, side, None) or setup[side]
+        if isinstance(written, (str, bytes, dict)):
+            raise ValueError(f"{side} is a {type(written).__name__}; a list of tensors is expected")
         tensors = [Tensor.of(each) for each in written]
         for tensor in tensors:
+            if not tensor.name or sum(tensor.name == other.name for other in tensors) > 1:
+                raise ValueError(f"{side} declare `{tensor.name}` more than once, or without a name")
+            if any(dimension != -1 and dimension < 1 for dimension in tensor.shape):
+                raise ValueError(
+                    f"{side} declare `{tensor.name}` with shape {list(tensor.shape)}; dimensions are 1 or more, and -1 "
+                    f"where any will do"
+                )
             if max_batch > 0 and (not tensor.shape or tensor.shape[0] != -1):
                 raise ValueError(
                     f"{side} declare `{tensor.name}` with shape {list(tensor.shape)}; the first dimension is the "
@@ -143,13 +178,15 @@ def find_class(path, name):
     spec.loader.exec_module(module)
     if name is not None:
         found = getattr(module, name, None)
-        if found is None:
+        if not inspect.isclass(found):
             raise ValueError(f"{path} has no class `{name}`")
+        if not callable(getattr(found, "predict", None)):
+            raise ValueError(f"class `{name}` has no method `predict`")
         return found
     own = [
         each
         for each in vars(module).values()
-        if inspect.isclass(each) and each.__module__ == module_name and hasattr(each, "predict") and each is not Model
+        if inspect.isclass(each) and each.__module__ == module_name and callable(getattr(each, "predict", None))
     ]
     if len(own) != 1:
         found = ", ".join(each.__name__ for each in own) or "none"
@@ -159,7 +196,12 @@ def find_class(path, name):
 
 def describe(error):
     """An exception in one line: its type and what it says."""
-    text = str(error)
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    if isinstance(error, Unusable):
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

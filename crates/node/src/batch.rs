@@ -1,110 +1,13 @@
-//! Batches: put together from the parts that gateways send, and taken apart into what a worker can run at once.
-//!
-//! A request is answered once: whoever takes payloads out of here answers them, and what is given up is answered here.
-//! No worker, process or clock is known here; the time is an argument.
+//! Batches, taken apart into what a worker can run at once.
 
-use rpc::{DataType, Failure, Part, Payload, Tensor, tensor};
-use std::collections::{BTreeMap, VecDeque};
+use rpc::{DataType, Failure, Payload, Tensor, tensor};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How many batches that were given up are remembered, so that their late parts are not waited for again.
-const GIVEN_UP_MAX: usize = 1024;
-
-/// A batch with all of its parts.
-pub(crate) struct Batch {
-    pub(crate) number: u64,
-    pub(crate) payloads: Vec<Payload>,
-}
 
 /// Answers requests with a failure.
 pub(crate) fn fail(payloads: impl IntoIterator<Item = Payload>, failure: &Failure) {
     for payload in payloads {
         (payload.answer)(Err(failure.clone()));
     }
-}
-
-/// Parts of batches that are not complete.
-pub(crate) struct Assembly {
-    patience: Duration,
-    waiting: BTreeMap<u64, Waiting>,
-    given_up: VecDeque<(u64, Failure)>,
-}
-
-struct Waiting {
-    since: Instant,
-    size: usize,
-    payloads: Vec<Payload>,
-}
-
-impl Assembly {
-    /// Nothing yet. A batch waits for its last part no longer than `patience` after its first.
-    pub(crate) fn new(patience: Duration) -> Assembly {
-        Assembly { patience, waiting: BTreeMap::new(), given_up: VecDeque::new() }
-    }
-
-    /// Takes a part; gives the batch that it completes.
-    pub(crate) fn add(&mut self, now: Instant, part: Part) -> Option<Batch> {
-        if part.payloads.len() >= part.size {
-            return Some(Batch { number: part.batch, payloads: part.payloads });
-        }
-        if let Some((_, failure)) = self.given_up.iter().find(|(number, _)| *number == part.batch) {
-            fail(part.payloads, failure);
-            return None;
-        }
-        let waiting = self.waiting.entry(part.batch).or_insert_with(|| Waiting {
-            since: now,
-            size: part.size,
-            payloads: Vec::with_capacity(part.size),
-        });
-        waiting.payloads.extend(part.payloads);
-        if waiting.payloads.len() < waiting.size {
-            return None;
-        }
-        let Waiting { payloads, .. } = self.waiting.remove(&part.batch)?;
-        Some(Batch { number: part.batch, payloads })
-    }
-
-    /// Whether no batch waits for parts.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// When [`Assembly::expire`] is next due.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.waiting.values().map(|waiting| waiting.since + self.patience).min()
-    }
-
-    /// Fails batches whose parts did not come in time; gives their numbers and how many requests they were to hold.
-    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(u64, usize)> {
-        let patience = self.patience;
-        let overdue = self.waiting.extract_if(.., |_, waiting| waiting.since + patience <= now);
-        let mut expired = Vec::new();
-        for (number, waiting) in overdue {
-            let (came, size) = (waiting.payloads.len(), waiting.size);
-            let message = format!("only {came} of the batch's {size} requests reached the worker within {patience:?}");
-            let failure = Failure::Model(message);
-            fail(waiting.payloads, &failure);
-            remember(&mut self.given_up, number, failure);
-            expired.push((number, size));
-        }
-        expired
-    }
-
-    /// Fails every batch that waits, because its worker died.
-    pub(crate) fn abandon(&mut self) {
-        for (number, waiting) in std::mem::take(&mut self.waiting) {
-            fail(waiting.payloads, &Failure::WorkerDied);
-            remember(&mut self.given_up, number, Failure::WorkerDied);
-        }
-    }
-}
-
-fn remember(given_up: &mut VecDeque<(u64, Failure)>, number: u64, failure: Failure) {
-    if given_up.len() == GIVEN_UP_MAX {
-        given_up.pop_front();
-    }
-    given_up.push_back((number, failure));
 }
 
 /// Requests of a batch that can lie one after the other in memory: same inputs, same types, same dimensions but the
@@ -213,7 +116,7 @@ fn check(inputs: &[Tensor], batched: bool) -> Result<usize, String> {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use rpc::{Answer, WorkerId};
+    use rpc::Answer;
     use std::sync::mpsc::{Receiver, channel};
 
     fn payload(request: u64, tensors: &[(&str, &[usize])]) -> (Payload, Receiver<Answer>) {
@@ -226,38 +129,6 @@ mod tests {
         });
         let answer = Box::new(move |answer| sender.send(answer).unwrap());
         (Payload { request, inputs: inputs.collect(), answer }, receiver)
-    }
-
-    fn part(batch: u64, size: usize, payloads: Vec<Payload>) -> Part {
-        Part { worker: WorkerId(1), node: 0, address: "".into(), model: 0, batch, size, payloads }
-    }
-
-    #[test]
-    fn a_batch_is_complete_with_its_last_part_and_given_up_in_time() {
-        let start = Instant::now();
-        let mut assembly = Assembly::new(Duration::from_secs(1));
-        let (one, _) = payload(1, &[]);
-        let (two, answer) = payload(2, &[]);
-        let (late, late_answer) = payload(3, &[]);
-        let (other, other_answer) = payload(4, &[]);
-        assert!(assembly.add(start, part(7, 2, vec![one])).is_none());
-        assert!(assembly.add(start, part(8, 2, vec![two])).is_none());
-        assert!(assembly.add(start, part(9, 2, vec![other])).is_none());
-        let batch = assembly.add(start, part(7, 2, vec![payload(5, &[]).0])).unwrap();
-        assert_eq!((batch.number, batch.payloads.len()), (7, 2));
-        assembly.abandon();
-        assert_eq!(other_answer.recv().unwrap().unwrap_err(), Failure::WorkerDied);
-        assert_eq!(answer.recv().unwrap().unwrap_err(), Failure::WorkerDied);
-
-        let (two, answer) = payload(2, &[]);
-        assembly.add(start, part(10, 2, vec![two]));
-        assert_eq!(assembly.next_deadline(), Some(start + Duration::from_secs(1)));
-        assert!(assembly.expire(start).is_empty());
-        assert_eq!(assembly.expire(start + Duration::from_secs(1)), [(10, 2)]);
-        assert!(answer.recv().unwrap().unwrap_err().to_string().contains("only 1 of the batch's 2 requests"));
-        assert!(assembly.add(start, part(10, 2, vec![late])).is_none());
-        assert!(late_answer.recv().unwrap().is_err());
-        assert!(assembly.is_empty());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Config {
     pub load_timeout: Duration,
     /// How long a batch may take. A worker that takes longer is killed and started again.
     pub batch_timeout: Duration,
-    /// How long a batch waits for its last part after its first came.
+    /// How long a batch waits for its last part after its first came; then it runs with what came.
     pub parts_timeout: Duration,
     /// How much time goes into measuring a model before it is ready. A slow model takes more: it runs twice at least.
     pub warmup: Duration,
@@ -45,9 +45,9 @@ impl Config {
             directory,
             load_timeout: Duration::from_secs(120),
             batch_timeout: Duration::from_secs(60),
-            parts_timeout: Duration::from_secs(1),
+            parts_timeout: Duration::from_nanos(rpc::timing::PARTS.nanos()),
             warmup: Duration::from_millis(300),
-            drain_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_nanos(rpc::timing::DRAIN.nanos()),
             restart_first: Duration::from_millis(100),
             restart_most: Duration::from_secs(10),
             healthy_after: Duration::from_secs(30),

@@ -108,18 +108,13 @@ impl Connection {
         }
     }
 
-    /// Has the worker run tensors and waits for what comes of it: outputs, or what the model objects to.
-    pub(crate) fn exchange(
-        &mut self,
-        columns: &[Column<'_>],
-        process: BorrowedFd<'_>,
-        patience: Duration,
-    ) -> Result<Result<Vec<Tensor>, String>, Broken> {
-        if let Err(reason) = self.post(columns)? {
-            return Ok(Err(reason));
-        }
-        let length = receive(&self.socket, process, &mut self.received, Instant::now() + patience)?;
-        self.read(length).map_err(|error| Broken::Nonsense(format!("{error:#}")))
+    /// Waits for what comes of tensors that were posted; `None` when `patience` ended before.
+    pub(crate) fn wait(&mut self, process: BorrowedFd<'_>, patience: Duration) -> Result<Option<Said>, Broken> {
+        let length = match receive(&self.socket, process, &mut self.received, Instant::now() + patience) {
+            Err(Broken::Silent) => return Ok(None),
+            other => other?,
+        };
+        self.read(length).map(Some).map_err(|error| Broken::Nonsense(format!("{error:#}")))
     }
 
     /// Has the worker run tensors; [`Connection::hear`] gives what comes of it. Says why where they cannot be sent.
@@ -231,6 +226,11 @@ fn wait(files: &[BorrowedFd<'_>; 2], deadline: Instant) -> (bool, bool) {
 /// Says what is wrong with a model's outputs, given what it declares and, where there is a batch, how many rows went
 /// in.
 pub(crate) fn check_outputs(outputs: &[Tensor], info: &ModelInfo, rows: Option<usize>) -> Result<(), String> {
+    let declared = |name: &str| info.outputs.iter().any(|output| output.name == name);
+    if let Some(unknown) = outputs.iter().find(|output| !info.outputs.is_empty() && !declared(&output.name)) {
+        let names: Vec<&str> = info.outputs.iter().map(|output| output.name.as_str()).collect();
+        return Err(format!("output `{}` came; the model declares {}", unknown.name, names.join(", ")));
+    }
     for Tensor { name, datatype, shape, .. } in outputs {
         if let Some(declared) = info.outputs.iter().find(|output| *output.name == **name) {
             if declared.datatype != *datatype {
@@ -249,7 +249,7 @@ pub(crate) fn check_outputs(outputs: &[Tensor], info: &ModelInfo, rows: Option<u
             ));
         }
     }
-    if outputs.len() < info.outputs.len() {
+    if outputs.len() != info.outputs.len() && !info.outputs.is_empty() {
         return Err(format!("{} outputs came; the model declares {}", outputs.len(), info.outputs.len()));
     }
     Ok(())

@@ -9,10 +9,12 @@
 //! 2. Nobody is told anything while the desk is locked: who is told may come back with the next batch.
 //! 3. A desk that is closed gives back what it held, and takes nothing: what comes then goes to the link.
 
-use crate::batch::{Assembly, Batch, Group, fail, group};
+use crate::assembly::{Added, Assembly, Batch};
+use crate::batch::{Group, fail, group};
 use crate::connection::{Broken, Connection, Said, check_outputs, split};
 use crate::link::{Message, span};
 use crate::node::Tell;
+use policy::Time;
 use rpc::{Answer, Failure, FromNode, ModelInfo, Outputs, Part, Payload, Tensor, WorkerId};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -32,6 +34,8 @@ pub(crate) struct Desk {
     tell: Tell,
     link: Sender<Message>,
     state: Mutex<State>,
+    /// Times are counted from here.
+    origin: Instant,
     /// There is something for the one who picks up.
     called: Notify,
 }
@@ -51,8 +55,8 @@ struct Open {
     life: u64,
     connection: Connection,
     info: ModelInfo,
-    assembly: Assembly,
-    waiting: VecDeque<Batch>,
+    assembly: Assembly<Payload>,
+    waiting: VecDeque<Batch<Payload>>,
     flight: Option<Flight>,
     /// No more batches are begun than were here when this was set.
     stopping: bool,
@@ -77,7 +81,7 @@ pub(crate) struct Closed {
     /// Requests that were at the worker or waited for it.
     pub(crate) payloads: Vec<Payload>,
     /// Parts of batches.
-    pub(crate) assembly: Assembly,
+    pub(crate) assembly: Assembly<Payload>,
 }
 
 /// What is to be told once the desk is not locked.
@@ -92,7 +96,7 @@ struct Afterwards {
 impl Desk {
     /// A desk that is closed. What happens is told to `tell`, and what is not for a desk to `link`.
     pub(crate) fn new(worker: WorkerId, tell: Tell, link: Sender<Message>) -> Desk {
-        Desk { worker, tell, link, state: Mutex::default(), called: Notify::new() }
+        Desk { worker, tell, link, state: Mutex::default(), origin: Instant::now(), called: Notify::new() }
     }
 
     /// Puts requests down. Gives them back when there is nobody to take them.
@@ -108,9 +112,15 @@ impl Desk {
             }
         };
         let mut afterwards = Afterwards::default();
-        if let Some(batch) = open.assembly.add(Instant::now(), part) {
-            open.waiting.push_back(batch);
-            open.advance(self.worker, true, &mut afterwards);
+        match open.assembly.add(self.now(), part.batch, part.size, part.payloads, part.absent) {
+            Added::Complete(batch) => {
+                open.waiting.push_back(batch);
+                open.advance(self.worker, true, &mut afterwards);
+            }
+            Added::Incomplete => {}
+            Added::Over(payloads, failure) => {
+                afterwards.answers.extend(payloads.into_iter().map(|payload| (payload, Err(failure.clone()))));
+            }
         }
         drop(desk);
         self.carry_out(afterwards);
@@ -128,7 +138,7 @@ impl Desk {
     ) {
         let mut desk = self.lock();
         settle();
-        let (assembly, waiting) = (Assembly::new(patience), VecDeque::new());
+        let (assembly, waiting) = (Assembly::new(span(patience)), VecDeque::new());
         let open = Open { life, connection, info, assembly, waiting, flight: None, stopping: false };
         *desk = State::Open(Box::new(open));
     }
@@ -157,15 +167,17 @@ impl Desk {
         self.carry_out(Afterwards { over, ..Afterwards::default() });
     }
 
-    /// Gives up what has waited too long for its parts; says whether the worker has been silent for too long.
+    fn now(&self) -> Time {
+        Time::from_nanos(span(self.origin.elapsed()).nanos())
+    }
+
+    /// Begins what has waited long enough for its parts; says whether the worker has been silent for too long.
     pub(crate) fn look(&self, batch_timeout: Duration) -> bool {
         let mut desk = self.lock();
         let State::Open(open) = &mut *desk else { return false };
         let mut afterwards = Afterwards::default();
-        for (batch, size) in open.assembly.expire(Instant::now()) {
-            afterwards.done.push(FromNode::Done { worker: self.worker, batch, size, took: None });
-        }
-        afterwards.over = open.over();
+        open.waiting.extend(open.assembly.expire(self.now()));
+        open.advance(self.worker, false, &mut afterwards);
         let silent = open.flight.as_ref().is_some_and(|flight| flight.since.elapsed() >= batch_timeout);
         drop(desk);
         self.carry_out(afterwards);
@@ -245,6 +257,10 @@ impl Open {
         while self.flight.is_none()
             && let Some(batch) = self.waiting.pop_front()
         {
+            if batch.payloads.is_empty() {
+                afterwards.done.push(FromNode::Done { worker, batch: batch.number, size: 0, took: None });
+                continue;
+            }
             let requests: Vec<Arc<[Tensor]>> = batch.payloads.iter().map(|payload| payload.inputs.clone()).collect();
             let (groups, refused) = group(&requests, self.info.max_batch > 0);
             if brings && (bytes(&batch) > LARGE || groups.len() != 1 || !refused.is_empty()) {
@@ -345,11 +361,11 @@ impl Closed {
     /// Answers all that was held: their worker died.
     pub(crate) fn fail(mut self) {
         fail(self.payloads, &Failure::WorkerDied);
-        self.assembly.abandon();
+        fail(self.assembly.abandon(), &Failure::WorkerDied);
     }
 }
 
 /// How many bytes of inputs a batch has.
-fn bytes(batch: &Batch) -> usize {
+fn bytes(batch: &Batch<Payload>) -> usize {
     batch.payloads.iter().flat_map(|payload| payload.inputs.iter()).map(|input| input.data.len()).sum()
 }

@@ -4,12 +4,13 @@
 //! ends within some microseconds of its time. An emulated GPU runs one batch after the other, of any of its models.
 //! Nothing is computed.
 
-use crate::batch::{Assembly, Batch, fail};
+use crate::assembly::{Added, Assembly, Batch};
+use crate::batch::fail;
 use crate::link::span;
 use crate::node::Tell;
 use anyhow::{Context, Result};
-use policy::Span;
-use rpc::{Failure, FromNode, Line, ModelInfo, ModelSpec, Outputs, Part, WorkerId};
+use policy::{Span, Time};
+use rpc::{Failure, FromNode, Line, ModelInfo, ModelSpec, Outputs, Part, Payload, WorkerId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::num::NonZeroU64;
@@ -31,6 +32,8 @@ struct Shared {
     changed: Condvar,
     tell: Tell,
     patience: Duration,
+    /// Times are counted from here.
+    origin: Instant,
 }
 
 #[derive(Default)]
@@ -43,32 +46,40 @@ struct State {
 
 struct Gpu {
     tables: BTreeMap<u32, Line>,
+    /// The models of batches whose parts have not all come.
+    models: BTreeMap<u64, u32>,
     /// For a worker that was started with one virtual model: its profile, whatever number the model has, and what its
     /// outputs are called.
     only: Option<(Line, Vec<Arc<str>>)>,
-    assembly: Assembly,
-    waiting: VecDeque<(Batch, Span)>,
+    assembly: Assembly<Payload>,
+    waiting: VecDeque<(Batch<Payload>, Span)>,
     running: Option<Running>,
     stopping: bool,
 }
 
 struct Running {
-    batch: Batch,
+    batch: Batch<Payload>,
     since: Instant,
     until: Instant,
 }
 
 /// What is to be said when the lock is open again.
 enum Finished {
-    Batch { worker: WorkerId, batch: Batch, since: Instant, names: Vec<Arc<str>> },
-    Expired { worker: WorkerId, batch: u64, size: usize },
+    Batch { worker: WorkerId, batch: Batch<Payload>, since: Instant, names: Vec<Arc<str>> },
+    Unknown { worker: WorkerId, batch: Batch<Payload>, model: u32 },
     Stopped(WorkerId),
 }
 
 impl Emulated {
     /// No GPUs yet. A batch waits for its parts no longer than `patience`.
     pub(crate) fn start(patience: Duration, tell: Tell) -> Result<Emulated> {
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), tell, patience });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            tell,
+            patience,
+            origin: Instant::now(),
+        });
         let serving = shared.clone();
         let thread = std::thread::Builder::new().name("emulated".into()).spawn(move || serving.serve());
         Ok(Emulated { shared, thread: Some(thread.context("start the thread of emulated GPUs")?) })
@@ -82,7 +93,12 @@ impl Emulated {
     /// Starts a GPU with one model.
     pub(crate) fn add_one_model(&self, worker: WorkerId, spec: &ModelSpec, latency: Line) {
         let names = spec.outputs.iter().map(|output| output.name.as_str().into()).collect();
-        let info = ModelInfo { inputs: spec.inputs.clone(), outputs: spec.outputs.clone(), max_batch: spec.max_batch };
+        let info = ModelInfo {
+            inputs: spec.inputs.clone(),
+            outputs: spec.outputs.clone(),
+            max_batch: spec.max_batch,
+            runs_on: None,
+        };
         self.add(worker, |gpu| gpu.only = Some((latency, names)), info);
     }
 
@@ -91,8 +107,9 @@ impl Emulated {
         let is_new = !state.gpus.contains_key(&worker);
         change(state.gpus.entry(worker).or_insert_with(|| Gpu {
             tables: BTreeMap::new(),
+            models: BTreeMap::new(),
             only: None,
-            assembly: Assembly::new(self.shared.patience),
+            assembly: Assembly::new(span(self.shared.patience)),
             waiting: VecDeque::new(),
             running: None,
             stopping: false,
@@ -111,25 +128,32 @@ impl Emulated {
         let State { gpus, due, .. } = &mut *state;
         let Some(gpu) = gpus.get_mut(&worker) else {
             drop(state);
-            return fail(part.payloads, &Failure::WorkerDied);
+            return fail(part.payloads, &Failure::NotRun(format!("there is no worker {} here", worker.number())));
         };
         let earliest = due.peek().map(|Reverse((at, _))| *at);
-        match gpu.assembly.add(now, part) {
-            Some(batch) => {
-                let Some(line) = gpu.line(model) else {
+        let number = part.batch;
+        match gpu.assembly.add(self.shared.time_of(now), number, part.size, part.payloads, part.absent) {
+            Added::Complete(batch) => {
+                gpu.models.remove(&number);
+                if let Err((payloads, message)) = gpu.put(model, batch) {
                     drop(state);
-                    let message = format!("model {model} is not on this emulated GPU");
-                    let (number, size) = (batch.number, batch.payloads.len());
-                    fail(batch.payloads, &Failure::Model(message));
+                    let size = payloads.len();
+                    fail(payloads, &Failure::Model(message));
                     return (self.shared.tell)(FromNode::Done { worker, batch: number, size, took: None });
-                };
-                let takes = line.alpha * batch.payloads.len() + line.beta;
-                gpu.waiting.push_back((batch, takes));
+                }
                 if gpu.running.is_none() {
                     gpu.begin(now, worker, due);
                 }
             }
-            None => due.extend(gpu.assembly.next_deadline().map(|at| Reverse((at, worker)))),
+            Added::Incomplete => {
+                gpu.models.insert(number, model);
+                let next = gpu.assembly.next_deadline().map(|at| self.shared.instant(at));
+                due.extend(next.map(|at| Reverse((at, worker))));
+            }
+            Added::Over(payloads, failure) => {
+                drop(state);
+                return fail(payloads, &failure);
+            }
         }
         let sooner = due.peek().map(|Reverse((at, _))| *at) != earliest;
         drop(state);
@@ -175,7 +199,7 @@ impl Drop for Emulated {
         }
         let gpus = std::mem::take(&mut self.shared.lock().gpus);
         for (_, mut gpu) in gpus {
-            gpu.assembly.abandon();
+            fail(gpu.assembly.abandon(), &Failure::WorkerDied);
             let waiting = gpu.waiting.into_iter().map(|(batch, _)| batch);
             for batch in gpu.running.map(|running| running.batch).into_iter().chain(waiting) {
                 fail(batch.payloads, &Failure::WorkerDied);
@@ -185,6 +209,17 @@ impl Drop for Emulated {
 }
 
 impl Gpu {
+    /// Lets a batch wait for its turn. One whose model is not here is given back, with a reason.
+    fn put(&mut self, model: u32, batch: Batch<Payload>) -> Result<(), (Vec<Payload>, String)> {
+        let takes = match self.line(model) {
+            _ if batch.payloads.is_empty() => Span::ZERO,
+            Some(line) => line.alpha * batch.payloads.len() + line.beta,
+            None => return Err((batch.payloads, format!("model {model} is not on this emulated GPU"))),
+        };
+        self.waiting.push_back((batch, takes));
+        Ok(())
+    }
+
     fn line(&self, model: u32) -> Option<Line> {
         self.tables.get(&model).copied().or(self.only.as_ref().map(|(line, _)| *line))
     }
@@ -199,6 +234,14 @@ impl Gpu {
 }
 
 impl Shared {
+    fn time_of(&self, at: Instant) -> Time {
+        Time::from_nanos(span(at.saturating_duration_since(self.origin)).nanos())
+    }
+
+    fn instant(&self, at: Time) -> Instant {
+        self.origin + Duration::from_nanos(at.nanos())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +258,8 @@ impl Shared {
             let now = Instant::now();
             while let Some(Reverse((at, worker))) = state.due.peek().copied().filter(|Reverse((at, _))| *at <= now) {
                 state.due.pop();
-                state.look(at, now, worker, &mut finished);
+                let time = self.time_of(now);
+                state.look(at, now, time, worker, &mut finished);
             }
             let next = state.due.peek().map(|Reverse((at, _))| *at);
             if !finished.is_empty() {
@@ -251,8 +295,10 @@ impl Shared {
                 }
                 (self.tell)(FromNode::Done { worker, batch: number, size, took: Some(took) });
             }
-            Finished::Expired { worker, batch, size } => {
-                (self.tell)(FromNode::Done { worker, batch, size, took: None });
+            Finished::Unknown { worker, batch, model } => {
+                let (number, size) = (batch.number, batch.payloads.len());
+                fail(batch.payloads, &Failure::Model(format!("model {model} is not on this emulated GPU")));
+                (self.tell)(FromNode::Done { worker, batch: number, size, took: None });
             }
             Finished::Stopped(worker) => (self.tell)(FromNode::Stopped { worker }),
         }
@@ -262,16 +308,25 @@ impl Shared {
 impl State {
     /// Sees what has changed on a GPU by now. `at` is when it should have been looked at: batches follow each other
     /// from then, so that being late once does not make all that follow late.
-    fn look(&mut self, at: Instant, now: Instant, worker: WorkerId, finished: &mut Vec<Finished>) {
+    fn look(&mut self, at: Instant, now: Instant, time: Time, worker: WorkerId, finished: &mut Vec<Finished>) {
         let Some(gpu) = self.gpus.get_mut(&worker) else { return };
+        // What has waited long enough for its parts begins without them.
+        for batch in gpu.assembly.expire(time) {
+            let model = gpu.models.remove(&batch.number).unwrap_or_default();
+            let (number, since) = (batch.number, now);
+            if let Err((payloads, _)) = gpu.put(model, batch) {
+                finished.push(Finished::Unknown { worker, batch: Batch { number, payloads }, model });
+                continue;
+            }
+            if gpu.running.is_none() {
+                gpu.begin(since, worker, &mut self.due);
+            }
+        }
         if let Some(running) = gpu.running.take_if(|running| running.until <= now) {
             let names = gpu.only.as_ref().map(|(_, names)| names.clone()).unwrap_or_default();
             let Running { batch, since, until } = running;
             finished.push(Finished::Batch { worker, batch, since, names });
             gpu.begin(until.max(at), worker, &mut self.due);
-        }
-        for (batch, size) in gpu.assembly.expire(now) {
-            finished.push(Finished::Expired { worker, batch, size });
         }
         if gpu.stopping && gpu.running.is_none() && gpu.assembly.is_empty() {
             self.gpus.remove(&worker);
@@ -281,5 +336,5 @@ impl State {
 }
 
 fn empty_info() -> ModelInfo {
-    ModelInfo { inputs: Vec::new(), outputs: Vec::new(), max_batch: policy::MAX_BATCH }
+    ModelInfo { inputs: Vec::new(), outputs: Vec::new(), max_batch: policy::MAX_BATCH, runs_on: None }
 }

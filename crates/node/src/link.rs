@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            ┌───────────────── back-off, growing ◄── Lost ◄──┐
-//!            v                                                │ ended, hung, failed to load
+//!            v                                                │ ended, hung, failed to load or to warm up
 //!  Start ─► process ─► loads ─► says hello ─► warm-up ─► Ready ─► serves ─► Stop: finishes, ends ─► Stopped
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! 2. Answers come before the `Done` of their batch, so that who hears `Done` may count on them.
 //! 3. `Lost` comes before the answers of the batches that died: the scheduler, which alone decides about running them
 //!    again, knows before a gateway asks. No `Done` follows for them. Parts that arrive while the desk is closed are
-//!    answered with `WorkerDied`, and neither `Lost` nor `Done` is said of them.
+//!    given back to their gateways with `NotRun`, and neither `Lost` nor `Done` is said of them.
 //! 4. The thread that starts a process outlives it: the kernel kills a worker when its parent thread ends.
 //!
 //! What they do not cover: a batch whose parts were on their way when the worker died may arrive after its next `Ready`
@@ -24,10 +24,10 @@ use crate::desk::{Closed, Desk};
 use crate::logs::{Logs, Source, watch};
 use crate::node::Tell;
 use crate::spawn::{Process, Started, kill, spawn};
-use crate::warmup::Warmup;
+use crate::warmup::{NotReady, Warmup, one_line};
 use crate::weights;
 use policy::Span;
-use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Part, Percent, WorkerId};
+use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Part, Percent, RunsOn, WorkerId};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,9 +128,10 @@ impl Link {
             let wait = self.config.restart_first.saturating_mul(1 << deaths.min(16)).min(self.config.restart_most);
             deaths += 1;
             let ending = self.control.ending.load(Ordering::SeqCst);
+            let reason = one_line(&reason);
             if !ending {
                 self.logs.note(&format!("lost: {reason}; started again in {wait:?}"));
-                tracing::warn!(worker = self.worker.0, model = self.spec.name, reason, ?wait, "worker lost");
+                tracing::warn!(worker = self.worker.number(), model = self.spec.name, reason, ?wait, "worker lost");
                 (self.tell)(FromNode::Lost { worker: self.worker, reason, again_in: span(wait) });
             }
             if let Some(held) = held {
@@ -147,7 +148,7 @@ impl Link {
         let until = Instant::now() + wait;
         loop {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Message::Part(part)) => fail(part.payloads, &Failure::WorkerDied),
+                Ok(Message::Part(part)) => fail(part.payloads, &not_ready()),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => return false,
@@ -173,17 +174,35 @@ impl Link {
                 // The watcher has read the last words when it ends.
                 let ended = process.end();
                 let _ = watcher.join();
-                return lost(reason.unwrap_or_else(|| self.last_words(&ended)));
+                return lost(reason.unwrap_or_else(|| self.last_words(&ended, "while it loaded its model")));
             }
         };
+        self.note_device(&info);
         let mut life = Life { number, process, connection, info };
-        let over = match self.warm_up(&mut life) {
+        let over = match self.warm_up(&mut life, messages) {
             Ok(measured) => {
                 *ready_since = Some(Instant::now());
                 let Life { number, connection, info, .. } = life;
                 self.serve(number, &mut life.process, connection, info, measured, messages)
             }
-            Err(broken) => lost(self.explain(&mut life.process, broken)),
+            Err(NotReady::Stopped) => {
+                drop(life);
+                let _ = watcher.join();
+                return Over::Stopped;
+            }
+            Err(NotReady::Broken(Broken::Gone)) => {
+                life.process.wait(END_PATIENCE);
+                let ended = life.process.end();
+                let _ = watcher.join();
+                return lost(self.last_words(&ended, "during its warm-up"));
+            }
+            Err(NotReady::Broken(broken)) => {
+                lost(format!("failed its warm-up: {}", self.explain(&mut life.process, broken)))
+            }
+            Err(NotReady::Unfit(why)) => {
+                life.process.end();
+                lost(format!("failed its warm-up: {why}"))
+            }
         };
         if matches!(over, Over::Stopped) {
             // The closed socket tells the worker to end.
@@ -192,6 +211,22 @@ impl Link {
         }
         let _ = watcher.join();
         over
+    }
+
+    /// Says what the model runs on, where its worker knows.
+    fn note_device(&self, info: &ModelInfo) {
+        let Some(RunsOn { device, provider, reason }) = &info.runs_on else { return };
+        let (worker, model) = (self.worker.0, &self.spec.name);
+        match reason {
+            Some(reason) => {
+                self.logs.note(&format!("runs on the {}, though there is a GPU: {reason}", device.to_uppercase()));
+                tracing::warn!(worker, model, device, provider, reason, "not on the GPU");
+            }
+            None => {
+                self.logs.note(&format!("runs on the {} ({provider})", device.to_uppercase()));
+                tracing::info!(worker, model, device, provider, "model loaded");
+            }
+        }
     }
 
     /// Starts the thread that reads what the process prints and says when it has ended.
@@ -221,13 +256,8 @@ impl Link {
                 Err(Broken::Nonsense(what)) => return Err(Some(format!("makes no sense: {what}"))),
                 Err(_) => return Err(None),
             }
-            loop {
-                match messages.try_recv() {
-                    Ok(Message::Part(part)) => fail(part.payloads, &Failure::WorkerDied),
-                    Ok(Message::Stop) | Err(TryRecvError::Disconnected) => return Ok(None),
-                    Ok(_) => {}
-                    Err(TryRecvError::Empty) => break,
-                }
+            if self.is_stopped(messages) {
+                return Ok(None);
             }
             if Instant::now() >= deadline {
                 return Err(Some(format!("did not load its model within {:?}", self.config.load_timeout)));
@@ -235,14 +265,28 @@ impl Link {
         }
     }
 
-    /// Runs the model before anybody else does, and gives how long batches took.
-    fn warm_up(&self, life: &mut Life) -> Result<Vec<(usize, Span)>, Broken> {
+    /// Looks for orders, answering whoever comes; says whether it was told to stop.
+    fn is_stopped(&self, messages: &Receiver<Message>) -> bool {
+        loop {
+            match messages.try_recv() {
+                Ok(Message::Part(part)) => fail(part.payloads, &not_ready()),
+                Ok(Message::Stop) | Err(TryRecvError::Disconnected) => return true,
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => return false,
+            }
+        }
+    }
+
+    /// Has the model answer before anybody else asks it, and gives how long batches took.
+    fn warm_up(&self, life: &mut Life, messages: &Receiver<Message>) -> Result<Vec<(usize, Span)>, NotReady> {
         let warmup = Warmup {
             process: life.process.handle.as_fd(),
             budget: self.config.warmup,
             batch_timeout: self.config.batch_timeout,
             logs: &self.logs,
             doubt_batches: matches!(self.spec.kind, Kind::Onnx { .. }),
+            example: self.spec.warmup.as_deref(),
+            stopped: &|| self.is_stopped(messages),
         };
         warmup.run(&mut life.connection, &mut life.info)
     }
@@ -261,7 +305,7 @@ impl Link {
         self.desk.open(life, connection, info.clone(), self.config.parts_timeout, || {
             for message in messages.try_iter() {
                 match message {
-                    Message::Part(part) => fail(part.payloads, &Failure::WorkerDied),
+                    Message::Part(part) => fail(part.payloads, &not_ready()),
                     Message::Stop => stopping = true,
                     _ => {}
                 }
@@ -269,12 +313,12 @@ impl Link {
         });
         let desk = self.desk.clone();
         let picking_up = self.runtime.spawn(async move { desk.pick_up(life).await });
-        tracing::info!(worker = self.worker.0, model = self.spec.name, "worker ready");
+        tracing::info!(worker = self.worker.number(), model = self.spec.name, "worker ready");
         (self.tell)(FromNode::Ready { worker: self.worker, info, measured });
         if stopping {
             self.desk.finish();
         }
-        let tick = (self.config.batch_timeout.min(self.config.parts_timeout) / 4).max(Duration::from_millis(1));
+        let tick = (self.config.batch_timeout.min(self.config.parts_timeout) / 2).max(Duration::from_millis(1));
         let broken = loop {
             match messages.recv_timeout(tick) {
                 Ok(Message::Stretch(to)) => process.stretch(to),
@@ -282,7 +326,7 @@ impl Link {
                 Ok(Message::Ended(number)) if number == life => break Some(Broken::Gone),
                 Ok(Message::Broken(number, broken)) if number == life => break Some(broken),
                 Ok(Message::Finished(number)) if number == life => break None,
-                Ok(Message::Part(part)) => fail(part.payloads, &Failure::WorkerDied),
+                Ok(Message::Part(part)) => fail(part.payloads, &not_ready()),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     if self.desk.look(self.config.batch_timeout) {
@@ -319,12 +363,18 @@ impl Link {
     }
 
     /// How a process ended that failed before it could say why, with the last line it printed.
-    fn last_words(&self, ended: &str) -> String {
+    fn last_words(&self, ended: &str, when: &str) -> String {
         match self.logs.last_words() {
-            Some(words) => format!("{ended} while it loaded its model; it said: {words}"),
-            None => format!("{ended} while it loaded its model"),
+            Some(words) => format!("{ended} {when}; it said: {words}"),
+            None => format!("{ended} {when}; it printed nothing"),
         }
     }
+}
+
+/// What becomes of requests that find no worker. The scheduler may have done with their batch long ago, so that only
+/// their gateway can see to them.
+pub(crate) fn not_ready() -> Failure {
+    Failure::NotRun("its worker is not ready".into())
 }
 
 /// A length of time as the rest of Weft counts it.

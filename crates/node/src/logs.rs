@@ -34,7 +34,7 @@ impl Logs {
     }
 
     fn push(&self, line: String) {
-        tracing::debug!(worker = self.worker.0, line, "worker printed");
+        tracing::debug!(worker = self.worker.number(), line, "worker printed");
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LINES_MAX {
             lines.pop_front();

@@ -99,7 +99,7 @@ impl Node {
         // Who is answered may call this again.
         drop(workers);
         if let Err(part) = desk.put(part) {
-            fail(part.payloads, &Failure::WorkerDied);
+            fail(part.payloads, &Failure::NotRun(format!("worker {} has ended", part.worker.number())));
         }
     }
 
@@ -133,7 +133,7 @@ impl Node {
         let desk = Arc::new(Desk::new(worker, self.tell.clone(), sender.clone()));
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         if workers.contains_key(&worker) {
-            tracing::error!(worker = worker.0, "a worker that runs was ordered to start");
+            tracing::error!(worker = worker.number(), "a worker that runs was ordered to start");
             return;
         }
         workers.insert(worker, Seat { sender: sender.clone(), control: control.clone(), desk: desk.clone() });
@@ -157,7 +157,7 @@ impl Node {
             left.leave();
             for message in messages.try_iter() {
                 if let Message::Part(part) = message {
-                    fail(part.payloads, &Failure::WorkerDied);
+                    fail(part.payloads, &crate::link::not_ready());
                 }
             }
             tell(FromNode::Stopped { worker });

@@ -28,7 +28,7 @@
 //! No message is longer than [`MESSAGE_BYTES_MAX`].
 
 use anyhow::{Context, Result, bail, ensure};
-use rpc::{DataType, TensorSpec};
+use rpc::{DataType, Device, TensorSpec};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -75,6 +75,22 @@ pub(crate) struct Setup {
     /// Where a model in Python shares its weights with others like it.
     #[serde(default)]
     pub(crate) weights: Option<Weights>,
+    /// What an ONNX model is to run on.
+    #[serde(default)]
+    pub(crate) device: Device,
+    /// The GPU that the worker sees, where it sees one.
+    #[serde(default)]
+    pub(crate) gpu: Option<Grant>,
+}
+
+/// What a worker has of a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    /// The most memory that its share lets it take; without a share, all there is.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Whether TensorRT's libraries are there.
+    #[serde(default)]
+    pub(crate) tensorrt: bool,
 }
 
 /// What workers that share weights have in common, and where they find each other: `Place` in

@@ -1,24 +1,26 @@
 //! A node whose scheduler and gateways are on other machines.
 //!
-//! It joins, does what the scheduler says and serves gateways that bring batches. A node that loses its scheduler ends
-//! all its workers, and joins again as a new one: what it had is the scheduler's to give out anew.
+//! It joins, does what the scheduler says and serves gateways that bring batches. It outlives its schedulers: when one
+//! is gone its workers finish what they have and stay, and the next one is told of them (`roster.rs`).
 
+use crate::roster::Roster;
 use crate::{Config, Node};
 use anyhow::{Context, Result};
-use rpc::cluster::{self, proto};
-use rpc::{Part, Payload, WorkerId};
+use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
+use rpc::{FromNode, Incarnation, NodeHello, Part, Payload, WorkerId, timing};
 use std::pin::Pin;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-/// How long between two attempts to reach the scheduler.
-const AGAIN: Duration = Duration::from_millis(500);
+fn duration(span: policy::Span) -> Duration {
+    Duration::from_nanos(span.nanos())
+}
 
 /// How a node joins a cluster.
 #[derive(Clone, Debug)]
@@ -39,18 +41,23 @@ pub struct Remote {
     pub address: String,
 }
 
-/// Runs a node until `shutdown` is over.
+/// Runs a node until `shutdown` is over. Then its workers go, each as soon as another takes its place or nobody can,
+/// and after `drain_timeout` in any case.
 pub async fn run(
     config: Config,
     remote: Remote,
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    let current = Current::default();
-    let door = Door { current: current.clone(), token: remote.token.clone() };
+    let incarnation = Incarnation::random();
+    let patience = config.drain_timeout;
+    let membership = Arc::new(Membership::default());
+    let tell = membership.clone();
+    let node = Arc::new(Node::start(config, tokio::runtime::Handle::current(), move |news| tell.tell(news))?);
+    let door = Door { node: Arc::downgrade(&node), incarnation, token: remote.token.clone() };
     let service = proto::node_server::NodeServer::new(door)
-        .max_decoding_message_size(usize::MAX)
-        .max_encoding_message_size(usize::MAX);
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let mut server = Server::builder().tcp_nodelay(true).http2_keepalive_interval(Some(Duration::from_secs(5)));
     if let Some((certificate, key)) = &remote.identity {
         server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))?;
@@ -58,100 +65,171 @@ pub async fn run(
     let serving = server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
     tokio::select! {
         served = serving => served.context("serve gateways")?,
-        () = stay_joined(config, remote, current.clone()) => {}
-        () = shutdown => {}
+        () = stay_joined(&remote, incarnation, &node, &membership) => {}
+        () = async {
+            shutdown.await;
+            tracing::info!("leaving: workers finish what they have");
+            if tokio::time::timeout(patience, membership.leave()).await.is_err() {
+                tracing::warn!(?patience, "workers are ended before others took their place");
+            }
+        } => {}
     }
-    if let Some(node) = current.take() {
-        end(node).await;
-    }
+    end(node).await;
     Ok(())
 }
 
-/// The node as it is now; none while it is not joined.
-#[derive(Clone, Default)]
-struct Current(Arc<RwLock<Option<Arc<Node>>>>);
+/// What a scheduler knows of this node, and the way to the one that it has joined.
+#[derive(Default)]
+struct Membership {
+    state: Mutex<State>,
+    /// Something about the workers changed.
+    changed: Notify,
+}
 
-impl Current {
-    fn get(&self) -> Option<Arc<Node>> {
-        self.0.read().expect("no panic holds this lock").clone()
+#[derive(Default)]
+struct State {
+    roster: Roster,
+    scheduler: Option<mpsc::UnboundedSender<proto::FromNode>>,
+}
+
+impl State {
+    /// Says something to the scheduler, if there is one. If it does not arrive, the session is over, and the next
+    /// scheduler is told of what is then.
+    fn say(&self, news: FromNode) {
+        if let Some(scheduler) = &self.scheduler {
+            drop(scheduler.send(cluster::from_news(news)));
+        }
     }
-    fn set(&self, node: Arc<Node>) {
-        *self.0.write().expect("no panic holds this lock") = Some(node);
+}
+
+impl Membership {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn take(&self) -> Option<Arc<Node>> {
-        self.0.write().expect("no panic holds this lock").take()
+
+    /// Something happened here.
+    fn tell(&self, news: FromNode) {
+        let mut state = self.lock();
+        state.roster.on_news(&news);
+        state.say(news);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Tells the scheduler that the node will end, and waits until no worker is left. Without a scheduler nobody is
+    /// waited for.
+    async fn leave(&self) {
+        self.tell(FromNode::Leaving);
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.lock();
+                if state.roster.is_empty() || state.scheduler.is_none() {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// A stream to a scheduler begins: from here on it is told everything, and first which workers there are.
+    fn join(&self, remote: &Remote, incarnation: Incarnation) -> mpsc::UnboundedReceiver<proto::FromNode> {
+        let (send, outgoing) = mpsc::unbounded_channel();
+        let mut state = self.lock();
+        let hello = NodeHello {
+            name: remote.name.clone(),
+            incarnation,
+            virtual_gpus: remote.virtual_gpus,
+            address: remote.address.as_str().into(),
+            workers: state.roster.running(),
+            leaving: state.roster.is_leaving(),
+        };
+        drop(send.send(cluster::from_hello(hello)));
+        state.scheduler = Some(send);
+        outgoing
+    }
+
+    /// The stream is over.
+    fn part(&self) {
+        self.lock().scheduler = None;
+        self.changed.notify_one();
     }
 }
 
 /// Ends all workers of a node that nobody uses any more.
 async fn end(mut node: Arc<Node>) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
     loop {
         match Arc::try_unwrap(node) {
             Ok(node) => {
                 let _ = tokio::task::spawn_blocking(move || node.stop()).await;
                 return;
             }
-            Err(held) => {
+            Err(held) if tokio::time::Instant::now() < deadline => {
                 node = held;
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
+            Err(_) => return tracing::warn!("workers end with this process"),
         }
     }
 }
 
-async fn stay_joined(config: Config, remote: Remote, current: Current) {
+async fn stay_joined(remote: &Remote, incarnation: Incarnation, node: &Arc<Node>, membership: &Membership) {
     loop {
-        if let Err(error) = join(&config, &remote, &current).await {
+        if let Err(error) = join(remote, incarnation, node, membership).await {
             tracing::warn!(error = format!("{error:#}"), "the scheduler cannot be reached; trying again");
         }
-        if let Some(node) = current.take() {
-            end(node).await;
-        }
-        tokio::time::sleep(AGAIN).await;
+        membership.part();
+        tokio::time::sleep(duration(timing::REJOIN)).await;
     }
 }
 
 /// Does what the scheduler says until the stream ends.
-async fn join(config: &Config, remote: &Remote, current: &Current) -> Result<()> {
+async fn join(remote: &Remote, incarnation: Incarnation, node: &Arc<Node>, membership: &Membership) -> Result<()> {
     let url = &remote.scheduler;
     let endpoint = Endpoint::from_shared(url.clone()).with_context(|| format!("understand the address {url}"))?;
     let mut endpoint = endpoint
         .tcp_nodelay(true)
-        .connect_timeout(Duration::from_secs(5))
+        .connect_timeout(duration(timing::CONNECT))
         .http2_keep_alive_interval(Duration::from_secs(5))
         .keep_alive_while_idle(true);
     if let Some(authority) = &remote.authority {
         endpoint = endpoint.tls_config(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority)))?;
     }
     let channel = endpoint.connect().await.with_context(|| format!("reach {url}"))?;
-    let (send, outgoing) = mpsc::unbounded_channel();
-    let hello = proto::Hello {
-        name: remote.name.clone(),
-        virtual_gpus: remote.virtual_gpus as u32,
-        address: remote.address.clone(),
-    };
-    let hello = proto::FromNode { message: Some(proto::from_node::Message::Hello(hello)) };
-    send.send(hello).context("say hello")?;
+    let outgoing = membership.join(remote, incarnation);
     let mut request = Request::new(UnboundedReceiverStream::new(outgoing));
-    if let Some(token) = &remote.token {
-        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
-    }
-    let mut client = proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(usize::MAX);
-    let mut instructions = client.node(request).await.context("join the cluster")?.into_inner();
-    let node = Arc::new(Node::start(config.clone(), tokio::runtime::Handle::current(), move |news| {
-        drop(send.send(cluster::from_news(news)))
-    })?);
-    current.set(node.clone());
+    cluster::introduce(&mut request, remote.token.as_deref())?;
+    let mut client =
+        proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let joining = tokio::time::timeout(duration(timing::CONNECT), client.node(request)).await;
+    let mut instructions = joining.context("wait for the scheduler")?.context("join the cluster")?.into_inner();
     tracing::info!(scheduler = url, "joined the cluster");
-    while let Some(instruction) = instructions.next().await {
-        node.order(cluster::to_instruction(instruction.context("hear from the scheduler")?)?);
+    let mut beat = tokio::time::interval(duration(timing::HEARTBEAT));
+    loop {
+        let instruction = tokio::select! {
+            _ = beat.tick() => {
+                membership.lock().say(FromNode::Heartbeat);
+                continue;
+            }
+            instruction = instructions.next() => instruction.context("the scheduler hung up")?,
+        };
+        let instruction = cluster::to_instruction(instruction.context("hear from the scheduler")?)?;
+        let refused = {
+            let mut state = membership.lock();
+            state.roster.on_instruction(&instruction).map(|instead| state.say(instead))
+        };
+        if refused.is_none() {
+            node.order(instruction);
+        }
     }
-    anyhow::bail!("the scheduler hung up")
 }
 
 /// Where gateways bring batches.
 struct Door {
-    current: Current,
+    /// Connections of gateways may outlast the node.
+    node: Weak<Node>,
+    incarnation: Incarnation,
     token: Option<String>,
 }
 
@@ -160,15 +238,17 @@ impl proto::node_server::Node for Door {
     type RunStream = Pin<Box<dyn Stream<Item = Result<proto::Answer, Status>> + Send>>;
 
     async fn run(&self, request: Request<Streaming<proto::Part>>) -> Result<Response<Self::RunStream>, Status> {
-        let brought = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
-        if let Some(token) = &self.token
-            && brought.and_then(|value| value.strip_prefix("Bearer ")) != Some(token)
-        {
-            return Err(Status::unauthenticated("the join token is missing or wrong"));
+        cluster::admit(&request, self.token.as_deref(), "gateway").inspect_err(|status| {
+            let from = request.remote_addr().map(|address| address.to_string()).unwrap_or_default();
+            tracing::warn!(from, "a gateway is sent away: {}", status.message());
+        })?;
+        let expected = request.metadata().get(cluster::NODE_KEY).and_then(|value| value.to_str().ok());
+        if expected.is_some_and(|expected| expected != self.incarnation.to_string()) {
+            return Err(Status::failed_precondition("the node that was here before is gone; this is another"));
         }
         let mut parts = request.into_inner();
         let (send, answers) = mpsc::unbounded_channel();
-        let current = self.current.clone();
+        let node = self.node.clone();
         tokio::spawn(async move {
             while let Some(Ok(part)) = parts.next().await {
                 let part = match to_part(part, &send) {
@@ -178,10 +258,11 @@ impl proto::node_server::Node for Door {
                         return;
                     }
                 };
-                match current.get() {
+                match node.upgrade() {
                     Some(node) => node.run(part),
                     None => {
-                        part.payloads.into_iter().for_each(|payload| (payload.answer)(Err(rpc::Failure::WorkerDied)))
+                        let failure = rpc::Failure::NotRun("the node is ending".into());
+                        crate::batch::fail(part.payloads, &failure);
                     }
                 }
             }
@@ -202,11 +283,12 @@ fn to_part(
     };
     Ok(Part {
         worker: WorkerId(part.worker),
-        node: 0,
+        node: Incarnation::default(),
         address: "".into(),
         batch: part.batch,
         model: part.model,
         size: part.size as usize,
         payloads: part.payloads.into_iter().map(payload).collect::<Result<Vec<_>, _>>()?,
+        absent: part.absent as usize,
     })
 }

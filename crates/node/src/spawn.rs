@@ -4,6 +4,10 @@
 //! closed when it starts, and the shared memory comes over the socket. It leads a process group of its own, so that a
 //! key pressed in the node's terminal does not reach it, and so that whatever it starts ends with it.
 //!
+//! Its environment is the node's without what could change which code an interpreter runs and without secrets of Weft,
+//! see [`rpc::env`], and with what its deployment adds. Python is started isolated: it takes nothing from its environment
+//! and imports Weft's package, what is installed for it, and what is in the model's folder.
+//!
 //! A worker whose model asks for a share of a GPU is a tenant of the daemon that shares GPUs here: it is registered
 //! before it starts, and stays so until its process is dropped. Without a daemon, which means without a GPU, it runs as
 //! any other.
@@ -12,13 +16,12 @@ use crate::Config;
 use crate::connection::Connection;
 use crate::protocol::{Setup, Weights};
 use crate::sharing::{Answer, Client, Question, Register, Stretch, environment};
-use crate::{python, weights};
+use crate::{gpu, python, weights};
 use anyhow::{Context, Result, anyhow, bail};
 use rpc::{Kind, ModelSpec, Percent};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -31,6 +34,10 @@ const ROOM_AGAIN: Duration = Duration::from_millis(200);
 /// Variables that numeric libraries take their number of threads from.
 const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS"];
+
+/// What an isolated Python does: find our package in the folder that it is told, and be a worker.
+const START: &str = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); \
+                     runpy.run_module('weft.worker', run_name='__main__', alter_sys=True)";
 
 /// A worker's process. It is killed when this is dropped.
 pub(crate) struct Process {
@@ -54,16 +61,20 @@ pub(crate) struct Started {
 pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
     let (mut connection, their_socket) = Connection::new(&spec.name)?;
     let mut command = command(config, spec)?;
+    for (name, _) in std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(rpc::env::is_inherited)) {
+        command.env_remove(name);
+    }
     for variable in THREAD_VARIABLES {
         command.env(variable, spec.threads.to_string());
     }
     command.env("WEFT_MODEL", &spec.name);
-    // What a deployment says goes over what is set here, save that our package must be found.
+    // What a deployment says goes over what is set here.
     command.envs(&spec.env);
-    command.env("PYTHONPATH", python_path(config, spec));
-    // A file in the working folder must not stand in for a module of Python's own.
-    command.env("PYTHONSAFEPATH", "1");
+    if matches!(spec.kind, Kind::Onnx { .. }) {
+        command.envs(gpu::libraries(config, spec));
+    }
     let tenant = enter(config, spec, &mut command)?;
+    let gpu = gpu::grant(config, spec, tenant.is_some());
     command.process_group(0);
     command.stdin(Stdio::from(their_socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().to_owned();
@@ -93,6 +104,8 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
             env: spec.env.keys().cloned().collect(),
             patience_ms: u64::try_from(config.load_timeout.as_millis() * 9 / 10).unwrap_or(u64::MAX),
         }),
+        device: spec.device,
+        gpu,
     })?;
     let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
     let (stdout, stderr) = stdout.zip(stderr).ok_or_else(|| anyhow!("read what a worker prints"))?;
@@ -126,8 +139,7 @@ fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Opt
             _ => bail!("share a GPU: the daemon answered something else"),
         }
     };
-    let own = spec.env.get("LD_PRELOAD").map(OsString::from).or_else(|| std::env::var_os("LD_PRELOAD"));
-    command.envs(environment(&client.place, &tenant, library, own));
+    command.envs(environment(&client.place, &tenant, library, std::env::var_os("LD_PRELOAD")));
     Ok(Some((client, tenant.name)))
 }
 
@@ -144,7 +156,7 @@ fn command(config: &Config, spec: &ModelSpec) -> Result<Command> {
         }
         Kind::Python { path, class } => {
             let mut command = Command::new(&config.python);
-            command.args(["-m", "weft.worker"]).arg("--model").arg(path);
+            command.args(["-I", "-c", START]).arg(python::folder(&config.directory)).arg("--model").arg(path);
             if let Some(class) = class {
                 command.arg("--class").arg(class);
             }
@@ -152,17 +164,6 @@ fn command(config: &Config, spec: &ModelSpec) -> Result<Command> {
         }
         Kind::Virtual { .. } => bail!("start a process for a virtual model: it has none"),
     }
-}
-
-/// Where Python looks for packages first: ours, then what the deployment or the node's own environment says.
-fn python_path(config: &Config, spec: &ModelSpec) -> OsString {
-    let mut path: OsString = python::folder(&config.directory).into();
-    let others = spec.env.get("PYTHONPATH").map(OsString::from).or_else(|| std::env::var_os("PYTHONPATH"));
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
-        path.push(":");
-        path.push(others);
-    }
-    path
 }
 
 impl Process {

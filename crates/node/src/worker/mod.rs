@@ -5,6 +5,7 @@
 
 mod control;
 mod onnx;
+mod providers;
 mod elements;
 
 pub use onnx::onnx;

@@ -11,7 +11,8 @@ fn line(alpha: u64, beta: u64) -> Line {
 
 fn send(bench: &Bench, model: u32, batch: u64, size: usize) {
     let payloads = (0..size).map(|_| bench.payload(vec![floats(&[1], &[batch as f32])])).collect();
-    bench.node().run(Part { worker: WORKER, node: 0, address: "".into(), model, batch, size, payloads });
+    let (node, address) = (rpc::Incarnation::default(), "".into());
+    bench.node().run(Part { worker: WORKER, node, address, model, batch, size, payloads, absent: 0 });
 }
 
 /// Skips answers to the next batch that is done.
@@ -79,7 +80,7 @@ fn one_virtual_model_answers_with_its_inputs_under_its_outputs_names_and_stops()
     assert_eq!(done(&bench).0, 50);
     assert!(matches!(bench.event(), Event::Told(FromNode::Stopped { .. })));
     send(&bench, 0, 51, 1);
-    assert!(matches!(bench.event(), Event::Answered(_, Err(Failure::WorkerDied))));
+    assert!(matches!(bench.event(), Event::Answered(_, Err(Failure::NotRun(_)))));
 }
 
 #[test]

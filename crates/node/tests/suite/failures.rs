@@ -47,7 +47,7 @@ fn a_model_that_says_no_is_quoted_and_goes_on() {
     check(4, "output `y` has shape [0, 1] for a batch of 1");
     check(5, "output `y` has type FP64; the model declares FP32");
     check(8, "predict returned ['z']; the outputs are ['y']");
-    check(9, "TypeError: predict returned None");
+    check(9, "predict returned None: return a dictionary");
     eventually("the log has the traceback", || bench.printed().contains("Traceback"));
 }
 
@@ -161,34 +161,73 @@ fn whatever_stops_a_load_is_named() {
 }
 
 #[test]
-fn a_batch_that_misses_a_part_fails_in_time() {
+fn a_batch_that_misses_a_part_runs_without_it() {
     let bench = Bench::with(|config| config.parts_timeout = Duration::from_millis(100));
     bench.start(bench.python(MOODY));
-    let payload = bench.payload(mood(0));
-    let part = rpc::Part {
+    let part = |request| rpc::Part {
         worker: crate::harness::WORKER,
-        node: 0,
+        node: rpc::Incarnation::default(),
         address: "".into(),
         model: 0,
         batch: 77,
         size: 2,
-        payloads: vec![payload],
+        payloads: vec![bench.payload(request)],
+        absent: 0,
     };
-    bench.node().run(part);
-    let Event::Answered(_, Err(Failure::Model(message))) = bench.event() else { panic!() };
-    assert_eq!(message, "only 1 of the batch's 2 requests reached the worker within 100ms");
-    assert!(matches!(bench.event(), Event::Told(FromNode::Done { batch: 77, size: 2, took: None, .. })));
+    bench.node().run(part(mood(0)));
+    assert!(matches!(bench.event(), Event::Answered(_, Ok(_))));
+    assert!(matches!(bench.event(), Event::Told(FromNode::Done { batch: 77, size: 1, took: Some(_), .. })));
+    bench.node().run(part(mood(0)));
+    let Event::Answered(_, Err(Failure::NotRun(message))) = bench.event() else { panic!() };
+    assert_eq!(message, "its batch has begun without it");
     assert_eq!(values(&bench.ask(mood(0))[0]), [0.0]);
 }
 
 #[test]
-fn a_warm_up_that_raises_is_not_fatal() {
+fn a_model_that_takes_no_zeros_is_ready_with_a_request_that_it_takes() {
     let bench = Bench::new();
     let class = "def predict(self, inputs):\n    return 1 / inputs['x'] if inputs['x'].all() else {}['zero']";
-    let (_, measured) = bench.start(bench.python(class));
-    assert!(measured.is_empty());
-    assert!(bench.printed().contains("a batch of 1 zeros failed: KeyError: 'zero'"), "{}", bench.printed());
+    let mut spec = bench.python(class);
+    bench.order_start(spec.clone());
+    let (reason, _) = bench.lost();
+    let expected = "failed its warm-up: a request of zeros failed: KeyError: 'zero'; mend the model, or let `--warmup \
+                    FILE` name a request that it takes";
+    assert_eq!(reason, expected);
+    bench.node().order(rpc::ToNode::Stop { worker: crate::harness::WORKER });
+    while !matches!(bench.event(), Event::Told(FromNode::Stopped { .. })) {}
+
+    let file = bench.folder.path().join("request.json");
+    let text = r#"{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [[2, 4]]}]}"#;
+    std::fs::write(&file, text).unwrap();
+    spec.warmup = Some(file);
+    let (_, measured) = bench.start(spec);
+    assert_eq!((measured[0].0, measured[1].0), (1, 2));
     assert_eq!(values(&bench.ask(mood(4))[0]), [0.25]);
+}
+
+/// However little time there is, a batch of two is answered before anybody else asks for one.
+#[test]
+fn a_slow_model_that_cannot_do_batches_is_found_out() {
+    let bench = Bench::with(|config| config.warmup = Duration::ZERO);
+    let class = "def predict(self, inputs):\n    time.sleep(0.05)\n    return inputs['x'][:1]";
+    bench.order_start(bench.python(class));
+    let (reason, _) = bench.lost();
+    assert!(
+        reason.contains("a batch of 2 failed though a single request did not: output `y` has shape [1, 1]"),
+        "{reason}"
+    );
+    assert!(reason.ends_with("or deploy the model with `--max-batch 1`"), "{reason}");
+}
+
+#[test]
+fn a_warm_up_that_hangs_ends_when_it_is_told_to() {
+    let bench = Bench::new();
+    bench.order_start(bench.python("def predict(self, inputs):\n    print('asked')\n    time.sleep(1000)"));
+    eventually("the warm-up has begun", || bench.printed().contains("asked"));
+    let start = Instant::now();
+    bench.node().order(rpc::ToNode::Stop { worker: crate::harness::WORKER });
+    assert!(matches!(bench.event(), Event::Told(FromNode::Stopped { .. })));
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -119,7 +119,16 @@ impl Bench {
         let mut requests = requests.into_iter();
         for part in parts {
             let payloads = requests.by_ref().take(*part).map(|inputs| self.payload(inputs)).collect();
-            self.node().run(Part { worker: WORKER, node: 0, address: "".into(), model: 0, batch, size, payloads });
+            self.node().run(Part {
+                worker: WORKER,
+                node: rpc::Incarnation::default(),
+                address: "".into(),
+                model: 0,
+                batch,
+                size,
+                payloads,
+                absent: 0,
+            });
         }
         assert_eq!(requests.len(), 0, "the parts must make up the batch");
         batch

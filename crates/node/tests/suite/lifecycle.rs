@@ -57,7 +57,7 @@ fn a_slow_load_is_waited_for_and_can_be_stopped() {
     let bench = Bench::new();
     bench.order_start(bench.python("def load(self):\n    time.sleep(1000)\ndef predict(self, inputs):\n    pass"));
     bench.send(vec![one()], &[1]);
-    assert!(matches!(bench.event(), Event::Answered(_, Err(Failure::WorkerDied))), "nothing waits for a load");
+    assert!(matches!(bench.event(), Event::Answered(_, Err(Failure::NotRun(_)))), "nothing waits for a load");
     bench.node().order(ToNode::Stop { worker: WORKER });
     assert!(matches!(bench.event(), Event::Told(FromNode::Stopped { .. })));
 }
@@ -77,7 +77,7 @@ fn a_worker_told_to_stop_finishes_first() {
     assert!(matches!(bench.event(), Event::Told(FromNode::Stopped { .. })));
     assert!(!alive(worker));
     bench.send(vec![one()], &[1]);
-    assert!(matches!(bench.event(), Event::Answered(_, Err(Failure::WorkerDied))));
+    assert!(matches!(bench.event(), Event::Answered(_, Err(Failure::NotRun(_)))));
 }
 
 #[test]

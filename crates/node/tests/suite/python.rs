@@ -160,20 +160,40 @@ class Sum(weft.Model):
 #[test]
 fn the_deployments_environment_reaches_the_model() {
     let bench = Bench::new();
-    std::fs::create_dir(bench.folder.path().join("elsewhere")).unwrap();
-    std::fs::write(bench.folder.path().join("elsewhere/elsewhere_module.py"), "value = 5").unwrap();
     std::fs::write(bench.folder.path().join("beside.py"), "value = 7").unwrap();
     let mut spec = bench.python(
         "def predict(self, inputs):
-             import beside, elsewhere_module
+             import beside
              sum = int(os.environ['FACTOR']) + int(os.environ['OMP_NUM_THREADS'])
-             return inputs['x'] * 0 + sum + beside.value + elsewhere_module.value",
+             return inputs['x'] * 0 + sum + beside.value",
     );
     spec.threads = 3;
     spec.env.insert("FACTOR".into(), "100".into());
-    spec.env.insert("PYTHONPATH".into(), bench.folder.path().join("elsewhere").to_str().unwrap().into());
     bench.start(spec);
-    assert_eq!(values(&bench.ask(vec![floats(&[1, 1], &[1.0])])[0]), [115.0]);
+    assert_eq!(values(&bench.ask(vec![floats(&[1, 1], &[1.0])])[0]), [110.0]);
+}
+
+#[test]
+fn an_interpreter_runs_no_code_that_its_environment_names() {
+    let bench = Bench::new();
+    let elsewhere = bench.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    // Python imports this by itself, from wherever PYTHONPATH leads.
+    std::fs::write(elsewhere.join("sitecustomize.py"), "import os; os.environ['TAKEN'] = '1'").unwrap();
+    let mut spec = bench.python(
+        "def predict(self, inputs):
+             import sys
+             isolated = sys.flags.isolated and sys.flags.ignore_environment and sys.flags.no_user_site
+             secrets = [name for name in os.environ if name in ('WEFT_TOKEN', 'WEFT_ADMIN_KEY')]
+             clean = not secrets and 'TAKEN' not in os.environ and '' not in sys.path
+             return inputs['x'] * 0 + (10 if isolated else 0) + (1 if clean else 0)",
+    );
+    // A deployment like this is not let in; even if it were, nothing would come of it.
+    spec.env.insert("PYTHONPATH".into(), elsewhere.to_str().unwrap().into());
+    spec.env.insert("PYTHONSTARTUP".into(), elsewhere.join("sitecustomize.py").to_str().unwrap().into());
+    assert!(rpc::env::check(&spec.env).is_err());
+    bench.start(spec);
+    assert_eq!(values(&bench.ask(vec![floats(&[1, 1], &[1.0])])[0]), [11.0]);
 }
 
 #[test]
