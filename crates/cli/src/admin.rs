@@ -1,5 +1,6 @@
 //! `weft deploy`, `undeploy`, `models`, `explain`, `logs`: talk to a running Weft.
 
+use crate::access;
 use crate::output::{Misuse, print, print_json};
 use crate::share::Whereabouts;
 use crate::table::{align, row};
@@ -7,79 +8,202 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rpc::Workers;
 use serde_json::{Map, Value, json};
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ureq::http::{Request, Response};
 
 /// How long a server may refuse connections because it is only starting.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Where a server's metrics port is, where nobody says otherwise.
+const USUAL: &str = "http://127.0.0.1:8002";
+const USUAL_PORT: u16 = 8002;
+/// Certificates that the system trusts, where systems keep them.
+const SYSTEM_CERTIFICATES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// How to reach a running Weft.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
-    /// Where its metrics port is.
-    #[arg(long, value_name = "URL", env = "WEFT_ADMIN", default_value = "http://127.0.0.1:8002")]
-    server: String,
-    /// The admin key, where one is set.
+    /// Where its metrics port is [default: the server of this folder, else http://127.0.0.1:8002]
+    #[arg(long, value_name = "URL", env = "WEFT_ADMIN")]
+    server: Option<String>,
+    /// The admin key; not needed on the server's machine by whoever runs it.
     #[arg(long, value_name = "KEY", env = "WEFT_ADMIN_KEY", hide_env_values = true)]
     key: Option<String>,
+    /// The server's state folder [default: the one that `weft up` has in this folder]
+    #[arg(long, value_name = "FOLDER", env = "WEFT_STATE")]
+    state: Option<PathBuf>,
+    /// Who vouches for the server's certificate, in PEM [default: the certificate in weft.toml, else the system's]
+    #[arg(long, value_name = "FILE", env = "WEFT_CA")]
+    ca: Option<PathBuf>,
 }
 
 impl Server {
-    /// One without a key.
-    pub(crate) fn at(url: String) -> Server {
-        Server { server: url, key: None }
+    /// One on this machine, with its state folder.
+    pub(crate) fn at(url: String, state: PathBuf) -> Server {
+        Server { server: Some(url), key: None, state: Some(state), ca: None }
     }
 
     /// Where it is.
     pub(crate) fn url(&self) -> &str {
-        &self.server
+        self.server.as_deref().unwrap_or(USUAL)
     }
 
     /// Asks for something; what came back, or the server's own words on why not.
     pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let url = format!("{}/admin/{path}", self.server.trim_end_matches('/'));
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        let mut request = Request::builder().method(method).uri(&url);
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
         let text = body.map_or_else(String::new, Value::to_string);
-        let request = request.body(text).with_context(|| format!("ask {url}"))?;
-        let mut response = self.send(&agent, &request)?;
-        let text = response.body_mut().read_to_string().with_context(|| format!("read the answer of {url}"))?;
+        let until = Instant::now() + PATIENCE;
+        let (status, text) = loop {
+            // A server that was started in the same breath is given time to listen.
+            match self.attempt(method, path, &text)? {
+                Attempt::Answered(status, text) => break (status, text),
+                Attempt::Absent(problem) if Instant::now() >= until => return Err(Misuse(problem).into()),
+                Attempt::Absent(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
         let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
-        match (response.status().is_success(), value["error"].as_str()) {
+        match ((200..300).contains(&status), value["error"].as_str()) {
             (true, _) => Ok(value),
             (false, Some(error)) => Err(Misuse(error.to_string()).into()),
-            (false, None) => Err(Misuse(format!("{url} answered {}: {text}", response.status())).into()),
+            (false, None) => Err(Misuse(format!("{} answered {status}: {text}", self.url())).into()),
         }
     }
 
-    /// Sends a request; a server that was started in the same breath is given time to listen.
-    fn send(&self, agent: &ureq::Agent, request: &Request<String>) -> Result<Response<ureq::Body>, Misuse> {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            match agent.run(request.clone()) {
-                Err(ureq::Error::Io(error))
-                    if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < patience =>
-                {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                outcome => {
-                    return outcome.map_err(|error| {
-                        Misuse(format!("reach {}: {error}; is `weft up` running there?", self.server))
-                    });
-                }
+    fn attempt(&self, method: &str, path: &str, body: &str) -> Result<Attempt> {
+        let own = Own::find(self.state.as_deref());
+        let target: ureq::http::Uri = self.url().parse().with_context(|| format!("understand {}", self.url()))?;
+        if self.key.is_none()
+            && is_here(target.host().unwrap_or_default())
+            && let Some(stream) =
+                access::connect(&own.state, self.server.as_ref().map(|_| target.port_u16().unwrap_or(80)), USUAL_PORT)?
+        {
+            let (status, text) = exchange(stream, method, path, body).context("ask the server by its socket")?;
+            return Ok(Attempt::Answered(status, text));
+        }
+        let is_tls = target.scheme_str() == Some("https");
+        // A key from a file goes to nobody who did not prove to be the server.
+        let key = self.key.clone().or_else(|| is_tls.then(|| access::existing_key(&own.state)).flatten());
+        let Some(key) = key else { return self.explain(&target) };
+        let roots = if is_tls { self.roots(&own)? } else { Vec::new() };
+        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let tls = ureq::tls::TlsConfig::builder()
+            .root_certs(ureq::tls::RootCerts::new_with_certs(&roots))
+            .unversioned_rustls_crypto_provider(provider);
+        let agent =
+            ureq::Agent::config_builder().http_status_as_error(false).tls_config(tls.build()).build().new_agent();
+        let url = format!("{}/admin/{path}", self.url().trim_end_matches('/'));
+        let request = ureq::http::Request::builder()
+            .method(method)
+            .uri(&url)
+            .header("authorization", format!("Bearer {key}"))
+            .header("content-type", "application/json")
+            .body(body.to_owned())
+            .with_context(|| format!("ask {url}"))?;
+        match agent.run(request) {
+            Ok(mut response) => {
+                let status = response.status().as_u16();
+                let text = response.body_mut().read_to_string().with_context(|| format!("read the answer of {url}"))?;
+                Ok(Attempt::Answered(status, text))
             }
+            Err(ureq::Error::Io(error)) if error.kind() == ErrorKind::ConnectionRefused => {
+                Ok(Attempt::Absent(self.unreached(&error)))
+            }
+            Err(error) => Err(Misuse(self.unreached(&error)).into()),
         }
     }
+
+    /// Without a key there is nothing to ask a server for; but is there one?
+    fn explain(&self, target: &ureq::http::Uri) -> Result<Attempt> {
+        let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
+        let (host, port) = (target.host().unwrap_or_default(), target.port_u16().unwrap_or(usual));
+        match std::net::TcpStream::connect((host.trim_matches(['[', ']']), port)) {
+            Ok(_) => Err(Misuse(format!(
+                "reach {} without its admin key: run this in the folder where the server was started, name its state \
+                 folder with --state, or set WEFT_ADMIN_KEY to what the file admin.key in that folder holds",
+                self.url()
+            ))
+            .into()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(Attempt::Absent(self.unreached(&error))),
+            Err(error) => Err(Misuse(self.unreached(&error)).into()),
+        }
+    }
+
+    fn unreached(&self, error: &dyn std::fmt::Display) -> String {
+        format!("reach {}: {error}; is `weft up` running there?", self.url())
+    }
+
+    /// Who vouches for the server.
+    fn roots(&self, own: &Own) -> Result<Vec<ureq::tls::Certificate<'static>>> {
+        let system = || SYSTEM_CERTIFICATES.iter().map(PathBuf::from).find(|path| path.exists());
+        let named = self.ca.clone().or_else(|| own.certificate.clone()).or_else(system);
+        let path = named.ok_or_else(|| Misuse("trust a certificate: say whose with --ca FILE".into()))?;
+        let text = std::fs::read(&path).map_err(|error| Misuse(format!("read {}: {error}", path.display())))?;
+        let items = ureq::tls::parse_pem(&text).filter_map(|item| match item {
+            Ok(ureq::tls::PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        });
+        let roots: Vec<_> = items.collect();
+        if roots.is_empty() {
+            return Err(Misuse(format!("find a certificate in {}: there is none", path.display())).into());
+        }
+        Ok(roots)
+    }
+}
+
+/// What became of asking once.
+enum Attempt {
+    Answered(u16, String),
+    /// Nobody listens; why, in words.
+    Absent(String),
+}
+
+/// What this folder says of its own server.
+struct Own {
+    state: PathBuf,
+    certificate: Option<PathBuf>,
+}
+
+impl Own {
+    /// As `weft up` would find it; a file that makes no sense says nothing.
+    fn find(state: Option<&Path>) -> Own {
+        let text = std::fs::read_to_string("weft.toml").unwrap_or_default();
+        let written: toml::Table = toml::from_str(&text).unwrap_or_default();
+        let named = |value: Option<&toml::Value>| value.and_then(toml::Value::as_str).map(PathBuf::from);
+        let tls = written.get("tls").and_then(|tls| tls.get("certificate"));
+        let authority = written.get("cluster").and_then(|cluster| cluster.get("authority"));
+        let state = state.map(Path::to_owned).or_else(|| named(written.get("state")));
+        Own { state: state.unwrap_or_else(|| ".weft".into()), certificate: named(tls).or_else(|| named(authority)) }
+    }
+}
+
+/// Whether a host is this machine by its name.
+fn is_here(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.is_loopback() || address.is_unspecified())
+}
+
+/// Asks a server by a socket of this machine: the status and the body of its answer.
+fn exchange(mut stream: UnixStream, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
+    let length = body.len();
+    let head = format!(
+        "{method} /admin/{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).context("send")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).context("read")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("read: it ended early")?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).context("read: it makes no sense")?;
+    Ok((status, body.to_owned()))
 }
 
 /// Serve a model, or a new version of it, from now on.
 ///
-/// Waits until the model is ready and says why if it cannot be. A version that is there already is replaced without a
+/// Waits until the model has answered a warm-up request within its objective, and says how long that took, or why it is
+/// not ready. A version that is there already is replaced without a
 /// failed request: the old one answers until the new one is ready.
 #[derive(Debug, Args)]
 #[command(after_help = DEPLOY_EXAMPLES)]
@@ -106,12 +230,21 @@ pub(crate) struct Deploy {
     /// Threads of a worker.
     #[arg(long)]
     threads: Option<usize>,
+    /// What an ONNX model runs on: `auto` takes a GPU where there is one, `gpu` insists on it.
+    #[arg(long, value_name = "auto|gpu|cpu")]
+    device: Option<String>,
     /// The class in a Python file, where there is more than one.
     #[arg(long)]
     class: Option<String>,
     /// Instead of a file: a model that only takes time, for each request and for each batch, such as `1ms,5ms`.
     #[arg(long, value_name = "ALPHA,BETA", conflicts_with = "file")]
     r#virtual: Option<String>,
+    /// A request to warm up with instead of zeros: JSON, as clients send it.
+    #[arg(long, value_name = "FILE", conflicts_with = "virtual")]
+    warmup: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -120,14 +253,18 @@ const DEPLOY_EXAMPLES: &str = "\
 Examples:
   weft deploy magika model.onnx --slo 100ms --max-batch 8
   weft deploy sentiment sentiment.py --workers 2
+  weft deploy detector detector.onnx --slo 250ms --warmup request.json
   weft deploy sentiment sentiment.py --workers 0..8 --keep-alive 300s
   weft deploy resnet50 --virtual 1.053ms,5.072ms --slo 25ms";
 
 impl Deploy {
     pub(crate) fn main(self) -> Result<()> {
-        let spec = self.spec()?;
-        self.server.ask("POST", "models", Some(&spec))?;
-        print(&format!("{} version {} is ready\n", self.name, self.version))
+        let answer = self.spec().and_then(|spec| self.server.ask("POST", "models", Some(&spec)));
+        let answer = answer.map_err(|error| Misuse(format!("deploy {}: {error:#}", self.name)))?;
+        match self.json {
+            true => print_json(&answer),
+            false => print(&format!("{} version {} is ready{}\n", self.name, self.version, warmed_up(&answer))),
+        }
     }
 
     fn spec(&self) -> Result<Value> {
@@ -141,6 +278,7 @@ impl Deploy {
             ("workers", self.workers.map(|value| json!(value))),
             ("keep_alive", self.keep_alive.as_ref().map(|value| json!(value))),
             ("threads", self.threads.map(|value| json!(value))),
+            ("device", self.device.as_ref().map(|value| json!(value))),
         ];
         for (key, value) in options.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             set(key, value);
@@ -148,25 +286,48 @@ impl Deploy {
         if let Some(class) = &self.class {
             set("class", json!(class));
         }
+        if let Some(file) = &self.warmup {
+            set("warmup", json!(std::path::absolute(file)?));
+        }
         match (&self.file, &self.r#virtual) {
             (Some(file), _) => {
                 let kind = match file.extension().and_then(|extension| extension.to_str()) {
                     Some("onnx") => "onnx",
                     Some("py") => "python",
-                    _ => return Err(Misuse(format!("tell what {} is: .onnx and .py are known", file.display())).into()),
+                    _ => return Err(Misuse(format!("{} is neither .onnx nor .py", file.display())).into()),
                 };
                 set("kind", json!(kind));
                 set("path", json!(std::path::absolute(file)?));
             }
             (None, Some(line)) => {
-                let wrong = || Misuse(format!("read `--virtual {line}`: write it like `1ms,5ms`"));
+                let wrong = || Misuse(format!("`--virtual {line}` makes no sense: write it like `1ms,5ms`"));
                 let (alpha, beta) = line.split_once(',').ok_or_else(wrong)?;
                 set("kind", json!("virtual"));
                 set("latency", json!({ "alpha": alpha, "beta": beta }));
             }
-            (None, None) => return Err(Misuse("deploy nothing: name a file, or use --virtual".into()).into()),
+            (None, None) => return Err(Misuse("name a file, or use --virtual".into()).into()),
         }
         Ok(Value::Object(spec))
+    }
+}
+
+/// What the warm-up of a model said, in words; nothing where it is not known.
+fn warmed_up(model: &Value) -> String {
+    let took = |point: &Value| Some((point["batch"].as_u64()?, point["ms"].as_f64()?));
+    let points: Vec<(u64, f64)> = model["measured"].as_array().into_iter().flatten().filter_map(took).collect();
+    let (Some((_, one)), Some((most, all))) = (points.first(), points.last()) else { return String::new() };
+    let more = if *most > 1 { format!(", {most} take {}", milliseconds(*all)) } else { String::new() };
+    let objective = milliseconds(model["slo_ms"].as_f64().unwrap_or_default());
+    let device = model["device"].as_str().map_or_else(String::new, |device| format!(", on {device}"));
+    format!(": 1 request takes {}{more} (objective {objective}){device}", milliseconds(*one))
+}
+
+/// A time as people say it: two digits of what is short, no more than is known of what is long.
+fn milliseconds(ms: f64) -> String {
+    match ms {
+        ms if ms < 0.995 => format!("{ms:.2} ms"),
+        ms if ms < 9.95 && ms.fract() > 0.0 => format!("{ms:.1} ms"),
+        ms => format!("{ms:.0} ms"),
     }
 }
 
@@ -210,7 +371,18 @@ impl Models {
         if self.json {
             return print_json(&answer);
         }
-        let mut rows = vec![row(["model", "version", "kind", "state", "workers", "slo ms", "max batch", "why"])];
+        let mut rows = vec![row([
+            "model",
+            "version",
+            "kind",
+            "state",
+            "device",
+            "workers",
+            "slo ms",
+            "max batch",
+            "source",
+            "why",
+        ])];
         for model in answer["models"].as_array().into_iter().flatten() {
             let workers = match model["spec"]["workers"].as_str() {
                 Some(bounds) => format!("{} of {} ({bounds})", model["workers_ready"], model["workers_wanted"]),
@@ -223,14 +395,39 @@ impl Models {
                 number("version"),
                 text("kind"),
                 text("state"),
+                device(model),
                 if text("kind") == "virtual" { "-".into() } else { workers },
                 number("slo_ms"),
                 number("max_batch"),
-                text("reason"),
+                source(model),
+                why(model),
             ]);
         }
         print(&align(&rows))
     }
+}
+
+/// What a model runs on: `gpu (CUDA)`, `cpu`, or a dash where only the model knows.
+fn device(model: &Value) -> String {
+    match (model["device"].as_str(), model["provider"].as_str()) {
+        (Some(device), Some(provider)) if device != "cpu" => format!("{device} ({provider})"),
+        (Some(device), _) => device.to_owned(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// Why a model is not available, or not on the GPU.
+fn why(model: &Value) -> String {
+    match (model["reason"].as_str().unwrap_or_default(), model["device_reason"].as_str()) {
+        ("", Some(reason)) => format!("not on the GPU: {reason}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+/// Who asked for a model, in words.
+fn source(model: &Value) -> String {
+    let over = if model["overrides_command"] == true { ", over a command" } else { "" };
+    format!("{}{over}", model["source"].as_str().unwrap_or("command"))
 }
 
 /// Tell why a model has the workers it has, or why a program is where it is.
@@ -329,5 +526,21 @@ impl Logs {
         let answer = self.server.ask("GET", &format!("logs/{}?lines={}", self.name, self.lines), None)?;
         let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
         print(&lines.map(|line| format!("{line}\n")).collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_says_what_its_warm_up_said() {
+        let measured = json!([{ "batch": 1, "ms": 7.92 }, { "batch": 2, "ms": 12.0 }, { "batch": 4, "ms": 21.4 }]);
+        let mut model = json!({ "slo_ms": 250.0, "measured": measured });
+        assert_eq!(warmed_up(&model), ": 1 request takes 7.9 ms, 4 take 21 ms (objective 250 ms)");
+        model["device"] = json!("CPU");
+        model["measured"] = json!([{ "batch": 1, "ms": 0.137 }]);
+        assert_eq!(warmed_up(&model), ": 1 request takes 0.14 ms (objective 250 ms), on CPU");
+        assert_eq!(warmed_up(&json!({})), "");
     }
 }

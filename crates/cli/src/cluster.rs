@@ -1,12 +1,13 @@
 //! `weft scheduler`, `weft gateway`, `weft node`: the parts of `weft up` on machines of their own.
 
-use crate::servers::{Listeners, Servers, listen};
+use crate::output::Misuse;
+use crate::servers::{Listeners, Servers, listen, warn_if_exposed};
 use crate::up::settings::Settings;
 use crate::up::{Addresses, wait_for_signal};
 use anyhow::{Context, Result};
 use clap::Args;
 use scheduler::{Scheduler, Store};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,13 +16,17 @@ use std::sync::Arc;
 /// It decides which requests run where and when, and keeps what is deployed. Whoever joins must bring the token of the
 /// table `cluster` of the configuration, or of WEFT_TOKEN.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 0.0.0.0:8003")]
+#[command(after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8003")]
 pub(crate) struct SchedulerArguments {
     /// What to serve and how
     config: Option<PathBuf>,
     /// Where to listen for gateways and nodes
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Read the configuration, say whether it makes sense and what it names is there, and stop. Models' files are on
+    /// the nodes and are not looked for.
+    #[arg(long)]
+    check: bool,
 }
 
 /// Run a gateway whose scheduler is on another machine.
@@ -56,7 +61,7 @@ pub(crate) struct NodeArguments {
     /// Where gateways reach this node, as host and port
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
-    /// Where to listen for gateways [default: the port of --address, on all interfaces]
+    /// Where to listen for gateways [default: --address]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// What people call it [default: its address]
@@ -83,6 +88,12 @@ fn start(work: impl Future<Output = Result<()>>) -> Result<()> {
     crate::up::runtime()?.block_on(work)
 }
 
+/// Over at the first Ctrl-C or SIGTERM; the second ends the process.
+async fn told_to_end() {
+    drop(wait_for_signal().await);
+    crate::up::end_at_second_signal();
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("read {}", path.display()))
 }
@@ -91,18 +102,40 @@ fn identity(settings: &Settings) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     settings.tls.as_ref().map(|tls| Ok((read(&tls.certificate)?, read(&tls.key)?))).transpose()
 }
 
+/// Where to listen so that a node is reached by this address, and by nothing else.
+fn own(address: &str) -> Result<SocketAddr> {
+    let misuse = |problem: String| Misuse(format!("listen on the address {address}: {problem}"));
+    let named = address.to_socket_addrs().map_err(|error| misuse(format!("{error}; it is a host and a port")))?;
+    // One that is this machine's can be bound.
+    let mut found: Vec<SocketAddr> = named.collect();
+    found.sort_by_key(|found| !found.is_ipv4());
+    let bound = found.iter().find(|found| std::net::UdpSocket::bind((found.ip(), 0)).is_ok());
+    let how = "it is not an address of this machine; say where to listen with --listen, such as --listen 0.0.0.0:8004";
+    Ok(*bound.ok_or_else(|| misuse(how.into()))?)
+}
+
 pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
     let settings = Settings::find(arguments.config.as_deref())?;
+    if arguments.check {
+        return settings.report(crate::up::check::Models::OnNodes);
+    }
     let address = arguments.listen.unwrap_or(settings.cluster.listen);
+    let token = settings.cluster_token()?;
+    crate::access::private_folder(&settings.state)?;
     start(async move {
+        warn_if_exposed("the scheduler", address, &settings);
         let listener = listen("listen", address).await?;
-        let store = Store::open(&settings.state.join("weft.redb"))?;
-        let (scheduler, thread) = Scheduler::start(settings.scheduler_config(), store)?;
-        let config = scheduler::server::ServerConfig { token: settings.token(), identity: identity(&settings)? };
+        let store = Store::open(&settings.state)?;
+        let scheduler_config = scheduler::Config {
+            // Nodes outlive this scheduler, and their workers have the ids that it gave them.
+            epoch: (rpc::Incarnation::random().0 as u32).max(1),
+            settle: rpc::timing::SETTLE,
+            ..settings.scheduler_config()
+        };
+        let (scheduler, thread) = Scheduler::start(scheduler_config, store)?;
+        let config = scheduler::server::ServerConfig { token: Some(token), identity: identity(&settings)? };
         tracing::info!(%address, "scheduling; gateways and nodes may join");
-        let signal = async { drop(wait_for_signal().await) };
-        scheduler::server::serve(scheduler.clone(), listener, config, signal).await?;
-        scheduler.stop();
+        scheduler::server::serve(scheduler.clone(), listener, config, told_to_end()).await?;
         drop(thread.join());
         Ok(())
     })
@@ -113,12 +146,13 @@ pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
     arguments.addresses.apply(&mut settings);
     let remote = gateway::remote::Remote {
         scheduler: settings.scheduler_url(arguments.scheduler)?,
-        token: settings.token(),
+        token: Some(settings.cluster_token()?),
         authority: settings.cluster.authority.as_deref().map(read).transpose()?,
     };
     start(async move {
         let listeners = Listeners::bind(&settings).await?;
         let gateway = gateway::remote::start(remote);
+        gateway.set_strict_readiness(settings.strict_readiness);
         let nowhere = Arc::new(|_: &str, _: usize| vec!["logs are on the nodes, which print them".to_string()]);
         let mut servers = Servers::start(&settings, &gateway, nowhere, listeners)?;
         tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
@@ -126,6 +160,7 @@ pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
             signal = wait_for_signal() => signal?,
             broke = servers.broke() => broke.context("serve")?,
         }
+        crate::up::end_at_second_signal();
         servers.finish().await
     })
 }
@@ -145,13 +180,11 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
         return crate::share::daemon::share_only(None);
     }
     let address = arguments.address.or(settings.cluster.address.clone()).unwrap_or_else(|| "127.0.0.1:8004".into());
-    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-    let port: u16 =
-        port.ok_or_else(|| crate::output::Misuse(format!("understand the address {address}: it has no port")))?;
-    let bind = arguments.listen.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], port)));
+    let bind = arguments.listen.map_or_else(|| own(&address), Ok)?;
+    crate::access::private_folder(&settings.state)?;
     let remote = node::remote::Remote {
         scheduler: settings.scheduler_url(arguments.scheduler)?,
-        token: settings.token(),
+        token: Some(settings.cluster_token()?),
         authority: settings.cluster.authority.as_deref().map(read).transpose()?,
         identity: identity(&settings)?,
         name: arguments.name.unwrap_or_else(|| address.clone()),
@@ -160,11 +193,30 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
     };
     let config = crate::setup::node_config(&settings)?;
     start(async move {
+        warn_if_exposed("the node", bind, &settings);
         let listener = listen("listen", bind).await?;
         let sharing = crate::share::daemon::share_beside();
-        let signal = async { drop(wait_for_signal().await) };
-        let ran = node::remote::run(config, remote, listener, signal).await;
+        let ran = node::remote::run(config, remote, listener, told_to_end()).await;
         crate::share::daemon::end(sharing);
         ran
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_listens_where_it_is_reached_and_nowhere_else() {
+        let check = |address: &str, expected: &str| assert_eq!(own(address).unwrap().to_string(), expected);
+        check("127.0.0.1:8004", "127.0.0.1:8004");
+        check("localhost:8004", "127.0.0.1:8004");
+        let wrong = |address: &str, expected: &str| {
+            let message = own(address).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        };
+        wrong("127.0.0.1", "a host and a port");
+        // An address for documentation, which no machine has.
+        wrong("192.0.2.7:8004", "say where to listen with --listen");
+    }
 }

@@ -8,6 +8,7 @@ use crate::output::{self, Misuse};
 use arrivals::ArrivalKind;
 use load::{Config, Connections, Encoding, Inputs, ModelShare, Protocol, Shape, Url};
 use policy::Span;
+use std::io::Write;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
 
@@ -124,10 +125,19 @@ pub(crate) fn main(arguments: &Arguments) -> anyhow::Result<()> {
     let report = load::run(&config, move |moment| watched.show(moment), stop);
     line.clear();
     let report = report.map_err(|error| Misuse(error.to_string()))?;
+    let (alarm, answered) = (text::alarm(&report), report.good + report.late > 0);
+    if let Some(text) = alarm.as_ref().filter(|_| answered) {
+        // Before the report, which whoever reads both ends with.
+        let _ = writeln!(std::io::stderr(), "weft: {text}");
+    }
     match arguments.json {
         true => output::print_json(&report),
         false => output::print(&text::report(&report)),
-    }
+    }?;
+    // Where nothing was answered, nothing was measured.
+    alarm
+        .filter(|_| !answered)
+        .map_or(Ok(()), |text| Err(output::Exit { code: 1, text: format!("get an answer: {text}") }.into()))
 }
 
 fn config(arguments: &Arguments) -> Result<Config, Misuse> {

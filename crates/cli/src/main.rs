@@ -11,7 +11,9 @@ mod share;
 mod servers;
 mod worker;
 mod setup;
+mod access;
 mod admin;
+mod store;
 mod logging;
 mod sim;
 mod profile;
@@ -71,6 +73,7 @@ enum Command {
     Deploy(admin::Deploy),
     Undeploy(admin::Undeploy),
     Models(admin::Models),
+    Store(store::Arguments),
     Explain(admin::Explain),
     Logs(admin::Logs),
     Load(load::Arguments),
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         Command::Deploy(arguments) => arguments.main(),
         Command::Undeploy(arguments) => arguments.main(),
         Command::Models(arguments) => arguments.main(),
+        Command::Store(arguments) => store::main(arguments),
         Command::Explain(arguments) => arguments.main(),
         Command::Logs(arguments) => arguments.main(),
         Command::Load(arguments) => load::main(&arguments),

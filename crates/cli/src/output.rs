@@ -19,6 +19,9 @@ impl fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
+/// The exit code of a program that was told to end and did not finish what it had.
+pub(crate) const INTERRUPTED: i32 = 130;
+
 /// An exit code with a meaning of its own, as shells have for programs that are not there.
 #[derive(Debug)]
 pub(crate) struct Exit {

@@ -1,17 +1,19 @@
 //! The servers of a gateway: HTTP, gRPC, and metrics with dashboard and admin.
 
-use crate::up::settings::Settings;
+use crate::access::{self, LocalSocket};
+use crate::up::settings::{Administration, Settings};
 use anyhow::{Context, Result};
 use gateway::Gateway;
 use gateway::admin::{Admin, Logs};
 use gateway::grpc::{self, GrpcConfig};
 use gateway::http::{self, HttpConfig};
-use gateway::keys::Keys;
+use gateway::keys::{self, Keys};
 use gateway::metrics::{self, MetricsConfig};
 use gateway::traces::Traces;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -24,11 +26,23 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     pub(crate) async fn bind(settings: &Settings) -> Result<Listeners> {
+        access::private_folder(&settings.state)?;
         Ok(Listeners {
             http: listen("http", settings.listen.http).await?,
             grpc: listen("grpc", settings.listen.grpc).await?,
             metrics: listen("metrics", settings.listen.metrics).await?,
         })
+    }
+}
+
+/// Says so where others may read and change what comes over a port.
+pub(crate) fn warn_if_exposed(what: &str, address: SocketAddr, settings: &Settings) {
+    if settings.tls.is_none() && !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "{what} listens for other machines WITHOUT TLS: keys, tokens and tensors can be read and changed on the way; \
+             set `certificate` and `key` under [tls]"
+        );
     }
 }
 
@@ -43,6 +57,9 @@ pub(crate) async fn listen(what: &str, address: SocketAddr) -> Result<TcpListene
     Ok(TcpListener::bind(address).await.map_err(|error| crate::output::Misuse(problem(error)))?)
 }
 
+/// How long accepted requests and open connections are waited for.
+const DRAIN: Duration = Duration::from_nanos(rpc::timing::DRAIN.nanos());
+
 /// Servers that run.
 pub(crate) struct Servers {
     /// Those that take requests, which are answered before the rest ends.
@@ -50,6 +67,8 @@ pub(crate) struct Servers {
     watching: JoinSet<Result<()>>,
     stop: watch::Sender<Stage>,
     gateway: Arc<Gateway>,
+    /// Where commands of the same user come; its file is removed in the end.
+    _local: Option<LocalSocket>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,27 +91,65 @@ impl Servers {
             let mut stage = stage.clone();
             async move { drop(stage.wait_for(|stage| *stage >= wanted).await) }
         };
-        let (clients, admin) = (keys(&settings.keys.clients)?, keys(&settings.keys.admin)?);
+        let listen = &settings.listen;
+        for (what, address) in [("HTTP", listen.http), ("gRPC", listen.grpc), ("the metrics port", listen.metrics)] {
+            warn_if_exposed(what, address, settings);
+        }
+        let clients = (!settings.keys.clients.is_empty()).then(|| hashed(&settings.keys.clients)).transpose()?;
+        let admin = match settings.keys.admin.as_slice() {
+            [] => hashed(&[Keys::hash(&access::admin_key(&settings.state)?)])?,
+            hashes => hashed(hashes)?,
+        };
+        let administration = match settings.server.administration {
+            Administration::Key => keys::Administration::Key,
+            Administration::Open => keys::Administration::Open,
+            Administration::Off => keys::Administration::Off,
+        };
+        let hosts = http::Hosts::new(listen.hosts.iter().cloned());
+        gateway.regions.allow(settings.shared_memory.allow.iter().cloned());
         let mut limits = http::Limits::default();
         limits.body_bytes = settings.limits.body.map_or(limits.body_bytes, |bytes| bytes.0 as usize);
         limits.memory_bytes = settings.limits.memory.map_or(limits.memory_bytes, |bytes| bytes.0 as usize);
         limits.connections = settings.limits.connections.unwrap_or(limits.connections);
-        let mut grpc_config = GrpcConfig { keys: clients.clone(), ..GrpcConfig::default() };
+        let mut grpc_config = GrpcConfig {
+            keys: clients.clone(),
+            admin_keys: Some(admin.clone()),
+            administration,
+            ..GrpcConfig::default()
+        };
         grpc_config.message_bytes_max =
             settings.limits.body.map_or(grpc_config.message_bytes_max, |bytes| bytes.0 as usize);
         grpc_config.connections_max = settings.limits.connections.unwrap_or(grpc_config.connections_max);
-        let mut http_config = HttpConfig { limits, keys: clients, admin_keys: admin.clone(), tls: None };
+        let mut http_config = HttpConfig {
+            limits,
+            keys: clients,
+            admin_keys: Some(admin.clone()),
+            administration,
+            hosts: hosts.clone(),
+            tls: None,
+        };
         if let Some(tls) = &settings.tls {
             let read = |path: &std::path::Path| std::fs::read(path).with_context(|| format!("read {}", path.display()));
             http_config.tls = Some(http::tls::load(&tls.certificate, &tls.key)?);
             let (certificates, key) = (read(&tls.certificate)?, read(&tls.key)?);
             grpc_config.tls = Some(grpc::Tls { certificates, key, client_authorities: None });
         }
+        let port = listeners.metrics.local_addr().context("find out the metrics port")?.port();
+        let (local, local_listener) = match access::listen(&settings.state, port) {
+            Ok((local, listener)) => (Some(local), Some(UnixListener::from_std(listener)?)),
+            Err(error) => {
+                tracing::warn!("commands need the admin key, for there is no socket for them: {error:#}");
+                (None, None)
+            }
+        };
         let door = Arc::new(Admin { gateway: gateway.clone(), logs, keys: admin });
         let metrics_config = MetricsConfig {
             cluster: settings.name.clone(),
-            admin: Some(Arc::new(move |request| Box::pin(door.clone().answer(request)))),
+            admin: Some(Arc::new(move |request, caller| Box::pin(door.clone().answer(request, caller)))),
             gpus: None,
+            hosts,
+            tls: http_config.tls.clone(),
+            local: local_listener,
         };
         if let Some(traces) = &settings.traces {
             // Nobody else sets it.
@@ -103,7 +160,7 @@ impl Servers {
         serving.spawn(grpc::serve(gateway.clone(), listeners.grpc, grpc_config, until(Stage::Draining)));
         let mut watching = JoinSet::new();
         watching.spawn(metrics::serve(gateway.clone(), listeners.metrics, metrics_config, until(Stage::Over)));
-        Ok(Servers { serving, watching, stop, gateway: gateway.clone() })
+        Ok(Servers { serving, watching, stop, gateway: gateway.clone(), _local: local })
     }
 
     /// A server that ended by itself; it does not happen while all is well.
@@ -119,8 +176,16 @@ impl Servers {
     /// Takes no more requests, answers those that were accepted, and ends.
     pub(crate) async fn finish(mut self) -> Result<()> {
         self.stop.send_replace(Stage::Draining);
-        while let Some(ended) = self.serving.join_next().await {
-            ended.context("end a server")??;
+        let drained = async {
+            while let Some(ended) = self.serving.join_next().await {
+                ended.context("end a server")??;
+            }
+            anyhow::Ok(())
+        };
+        // A client that does not read its answer does not keep the server.
+        match tokio::time::timeout(DRAIN, drained).await {
+            Ok(ended) => ended?,
+            Err(_) => tracing::warn!(after = ?DRAIN, "connections that were still open are closed"),
         }
         self.stop.send_replace(Stage::Over);
         while let Some(ended) = self.watching.join_next().await {
@@ -132,10 +197,7 @@ impl Servers {
     }
 }
 
-fn keys(hashes: &[String]) -> Result<Option<Arc<Keys>>> {
-    if hashes.is_empty() {
-        return Ok(None);
-    }
+fn hashed(hashes: &[String]) -> Result<Arc<Keys>> {
     let keys = Keys::from_hashes(hashes.iter().map(String::as_str));
-    Ok(Some(Arc::new(keys.map_err(|hash| anyhow::anyhow!("understand the hash of a key, {hash}"))?)))
+    Ok(Arc::new(keys.map_err(|hash| anyhow::anyhow!("understand the hash of a key, {hash}"))?))
 }

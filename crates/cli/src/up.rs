@@ -1,5 +1,6 @@
 //! `weft up`: gateway, scheduler and node in one process, workers as its children.
 
+pub(crate) mod check;
 pub(crate) mod settings;
 
 use crate::servers::{Listeners, Servers};
@@ -8,6 +9,7 @@ use clap::Args;
 use gateway::admin::Logs;
 use gateway::{Gateway, Links};
 use node::Node;
+use rpc::NodeHello;
 use scheduler::{GatewayLink, NodeLink, Scheduler, Store};
 use settings::Settings;
 use std::future::Future;
@@ -19,8 +21,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// The numbers of the only gateway and the only node.
-const GATEWAY: u16 = 0;
-const NODE: u16 = 0;
+const GATEWAY: u32 = 0;
+const NODE: u32 = 0;
 
 /// Serve models: gateway, scheduler and workers on this machine.
 ///
@@ -40,7 +42,7 @@ pub(crate) struct Arguments {
     /// Write down every event and decision, for `weft sim replay`.
     #[arg(long)]
     journal: bool,
-    /// Read the configuration, say whether it makes sense, and stop.
+    /// Read the configuration, say whether it makes sense and what it names is there, and stop.
     #[arg(long)]
     check: bool,
     /// End when whoever started this ends, however that happens.
@@ -81,8 +83,7 @@ Examples:
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let settings = effective(&arguments)?;
     if arguments.check {
-        let count = settings.models.len();
-        return crate::output::print(&format!("the configuration makes sense: {count} models\n"));
+        return settings.report(check::Models::Here);
     }
     if arguments.with_parent {
         let signal = Some(rustix::process::Signal::TERM);
@@ -116,25 +117,28 @@ fn effective(arguments: &Arguments) -> Result<Settings> {
 
 async fn serve(settings: Settings) -> Result<()> {
     let listeners = Listeners::bind(&settings).await?;
-    let store = Store::open(&settings.state.join("weft.redb"))?;
+    let store = Store::open(&settings.state)?;
     let (scheduler, scheduling) = Scheduler::start(settings.scheduler_config(), store)?;
     // Before the workers, which may be its tenants.
     let sharing = crate::share::daemon::share_beside();
     let news = scheduler.clone();
     let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, Handle::current(), move |news_of| {
-        news.news(news_of)
+        news.news(NODE, news_of)
     })?);
     let gateway = connect(&settings, &scheduler, &node);
+    gateway.set_strict_readiness(settings.strict_readiness);
 
     let logs = logs(&gateway, &node);
     let mut servers = Servers::start(&settings, &gateway, logs, listeners)?;
     tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
-    tracing::info!("dashboard: http://{}/ui", settings.listen.metrics);
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    tracing::info!("dashboard: {scheme}://{}/ui", settings.listen.metrics);
     tokio::spawn(shed(gateway.clone()));
     tokio::select! {
         signal = wait_for_signal() => signal?,
         broke = servers.broke() => broke.context("serve")?,
     }
+    end_at_second_signal();
     tracing::info!(in_flight = gateway.in_flight(), "stopping: accepted requests are answered first");
     servers.finish().await?;
     scheduler.stop();
@@ -147,7 +151,7 @@ async fn serve(settings: Settings) -> Result<()> {
 
 /// Gives back the memory of the code that was needed only to start, once every model has been loaded.
 async fn shed(gateway: Arc<Gateway>) {
-    while !gateway.ready() {
+    while gateway.is_loading() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     drop(gateway);
@@ -158,13 +162,15 @@ async fn shed(gateway: Arc<Gateway>) {
 
 /// Joins gateway, scheduler and node by calls within this process.
 fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<Gateway> {
-    let (arrivals, orders, runner) = (scheduler.clone(), scheduler.clone(), node.clone());
+    let (arrivals, orders, undelivered, runner) =
+        (scheduler.clone(), scheduler.clone(), scheduler.clone(), node.clone());
     let links = Links {
         arrival: Box::new(move |arrival| {
             arrivals.arrival(arrival);
             true
         }),
         part: Box::new(move |part| runner.run(part)),
+        undelivered: Box::new(move |worker, batch, nobody| undelivered.undelivered(worker, batch, nobody)),
         order: Box::new(move |order| {
             let (tell, told) = oneshot::channel();
             orders.order(order, move |outcome| drop(tell.send(outcome)));
@@ -179,17 +185,15 @@ fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<
             tell: Box::new(move |message| tell.tell(message)),
             publish: Box::new(move |catalog| publish.publish(catalog)),
             look: Box::new(move |overview| look.look(overview)),
+            close: Box::new(|_| {}),
+            leased: false,
         },
     );
     let orders = node.clone();
     scheduler.node_joined(
         NODE,
-        NodeLink {
-            name: settings.name.clone(),
-            virtual_gpus: settings.node.virtual_gpus,
-            address: "".into(),
-            tell: Box::new(move |order| orders.order(order)),
-        },
+        NodeHello { name: settings.name.clone(), virtual_gpus: settings.node.virtual_gpus, ..NodeHello::default() },
+        NodeLink { tell: Box::new(move |order| orders.order(order)), close: Box::new(|_| {}), leased: false },
     );
     gateway
 }
@@ -203,7 +207,9 @@ fn logs(gateway: &Arc<Gateway>, node: &Arc<Node>) -> Logs {
         let of_it =
             overview.workers.iter().filter(|view| view.model.split_once(':').is_some_and(|(model, _)| model == name));
         of_it
-            .flat_map(|view| node.logs(view.worker, lines).into_iter().map(|line| format!("{}: {line}", view.worker.0)))
+            .flat_map(|view| {
+                node.logs(view.worker, lines).into_iter().map(|line| format!("{}: {line}", view.worker.number()))
+            })
             .collect()
     })
 }
@@ -224,6 +230,17 @@ async fn end(node: Arc<Node>) {
             Err(_) => tracing::warn!("workers end with this process"),
         }
     }
+}
+
+/// Ends this process at the next Ctrl-C or SIGTERM, whatever it is doing.
+pub(crate) fn end_at_second_signal() {
+    let signal = wait_for_signal();
+    tokio::spawn(async move {
+        if signal.await.is_ok() {
+            tracing::warn!("told to end a second time: ending at once");
+            std::process::exit(crate::output::INTERRUPTED);
+        }
+    });
 }
 
 /// Waits for Ctrl-C or SIGTERM.

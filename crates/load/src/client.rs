@@ -47,18 +47,18 @@ pub(crate) struct Connections {
 pub(crate) enum Outcome {
     /// It was answered, as it should be.
     Answered,
-    /// The server said no.
+    /// The server chose not to answer: too many, too late, not now.
     Refused {
         /// HTTP's status, or what stands for it.
         status: u16,
         /// What the server said, without what differs from request to request.
         reason: String,
     },
-    /// There was no whole answer.
+    /// There was no whole answer, or one that says that something is wrong.
     Failed(Failure),
 }
 
-/// Why there was no whole answer.
+/// Why there was no answer that is worth something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
@@ -66,8 +66,7 @@ pub(crate) struct Failure {
 }
 
 /// Who is to blame, by layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FailureKind {
     /// The connection could not be made or broke.
     Connection,
@@ -75,6 +74,8 @@ pub(crate) enum FailureKind {
     Protocol,
     /// Nothing came back for too long, or until the run was cut off.
     Unanswered,
+    /// The server answered with an error: HTTP's status, or what stands for it.
+    Status(u16),
 }
 
 impl FailureKind {
@@ -83,6 +84,26 @@ impl FailureKind {
             FailureKind::Connection => "connection",
             FailureKind::Protocol => "protocol",
             FailureKind::Unanswered => "unanswered",
+            FailureKind::Status(_) => "status",
+        }
+    }
+
+    /// The status that came, where one did.
+    pub(crate) const fn status(self) -> Option<u16> {
+        match self {
+            FailureKind::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+}
+
+impl Outcome {
+    /// What an answer with a status other than success is: a refusal where the server says that it will not do it now,
+    /// and an error otherwise. Statuses are HTTP's.
+    pub(crate) fn of_status(status: u16, refusals: &[u16], reason: String) -> Outcome {
+        match refusals.contains(&status) {
+            true => Outcome::Refused { status, reason },
+            false => Outcome::Failed(Failure { kind: FailureKind::Status(status), reason }),
         }
     }
 }

@@ -28,6 +28,8 @@ use tonic::{Code, Status};
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// When nobody says how many. Each is a task of its own on both sides, so that a large request does not hold up all.
 const CONNECTIONS: usize = 4;
+/// RESOURCE_EXHAUSTED, UNAVAILABLE and DEADLINE_EXCEEDED, which a server says that knows it will be late.
+const REFUSALS: [u16; 3] = [429, 503, 504];
 /// Bytes that may be on their way without being acknowledged, so that large answers are not held up.
 const WINDOW: u32 = 4 << 20;
 
@@ -173,9 +175,7 @@ fn outcome(status: &Status) -> Outcome {
     // A status that the server sent has no cause on this side.
     match status.source() {
         Some(cause) => Outcome::Failed(Failure { kind: FailureKind::Connection, reason: innermost(cause) }),
-        None => {
-            Outcome::Refused { status: http_status(status.code()), reason: reason::without_numbers(status.message()) }
-        }
+        None => Outcome::of_status(http_status(status.code()), &REFUSALS, reason::without_numbers(status.message())),
     }
 }
 

@@ -23,6 +23,8 @@ const METADATA_MAX: usize = 4 << 20;
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections, when nobody says how many: one address has about as many ports for one server, twice over.
 const CONNECTIONS_MAX: usize = 14_000;
+/// Too many requests, and not now.
+const REFUSALS: [u16; 2] = [429, 503];
 /// Files that are open for other reasons.
 const FILES_RESERVED: u64 = 64;
 
@@ -132,7 +134,7 @@ impl Client for HttpClient {
         let bytes = &variants[request.number % variants.len()];
         match self.pool.exchange(bytes, 0, started).await {
             Ok(Answer { status: 200, .. }) => Outcome::Answered,
-            Ok(Answer { status, body, .. }) => Outcome::Refused { status, reason: reason::class(&body) },
+            Ok(Answer { status, body, .. }) => Outcome::of_status(status, &REFUSALS, reason::class(&body)),
             Err(failure) => Outcome::Failed(failure),
         }
     }

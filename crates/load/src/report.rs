@@ -33,7 +33,7 @@ pub struct Report {
     pub late: u64,
     /// Requests answered with a refusal.
     pub refused: u64,
-    /// Requests without a whole answer.
+    /// Requests without a whole answer, or answered with an error.
     pub errors: u64,
     /// Milliseconds to the last byte of the answer, of all that were answered.
     pub latency_ms: Percentiles,
@@ -107,8 +107,10 @@ pub struct Refusals {
 /// Requests without a whole answer, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failures {
-    /// `connection`, `protocol` or `unanswered`.
+    /// `connection`, `protocol`, `unanswered`, or `status` where the server answered with an error.
     pub kind: &'static str,
+    /// HTTP's status, or what stands for it, where the server answered.
+    pub status: Option<u16>,
     /// What happened.
     pub reason: String,
     /// How many.
@@ -166,6 +168,7 @@ pub(crate) fn report(config: &Config, tally: &Tally, connections: Connections, m
     refusals.sort_by_key(|refusals| std::cmp::Reverse(refusals.count));
     let failure = |((kind, reason), count): (&(crate::client::FailureKind, String), &u64)| Failures {
         kind: kind.name(),
+        status: kind.status(),
         reason: reason.clone(),
         count: *count,
     };

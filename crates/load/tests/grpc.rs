@@ -125,13 +125,16 @@ fn outcomes_are_told_as_over_http() {
             match number % 4 {
                 0 => Err((8, "12 wait already")),
                 1 => Err((4, "too late")),
+                2 => Err((13, "ValueError: no")),
                 _ => Ok(vec![0; 100_000]),
             }
         });
         let report = run(&config(address)).unwrap();
-        assert_eq!((report.offered, report.good, report.refused, report.errors), (200, 100, 100, 0), "{report:?}");
+        assert_eq!((report.offered, report.good, report.refused, report.errors), (200, 50, 100, 50), "{report:?}");
         let told: Vec<_> = report.refusals.iter().map(|told| (told.status, told.reason.as_str(), told.count)).collect();
         assert_eq!(told, [(429, "# wait already", 50), (504, "too late", 50)]);
+        let told: Vec<_> = report.failures.iter().map(|told| (told.status, told.reason.as_str(), told.count)).collect();
+        assert_eq!(told, [(Some(500), "ValueError: no", 50)]);
         assert!((10.0..150.0).contains(&report.latency_ms.p50), "{report:?}");
         assert_eq!((report.connections_max, report.connections_limit), (4, None));
     });

@@ -81,22 +81,25 @@ fn a_stall_is_charged_to_every_request_that_was_to_come_meanwhile() {
 }
 
 #[test]
-fn refusals_are_told_by_status_and_reason() {
+fn refusals_and_errors_of_the_server_are_told_apart_by_status() {
     when_calm(|| {
         let server = start(|asked: &Asked| {
-            let (status, body) = match asked.number % 4 {
+            let (status, body) = match asked.number % 5 {
                 0 => (429, format!(r#"{{"error": "{} requests wait already"}}"#, asked.number)),
                 1 => (503, "draining".to_owned()),
-                2 => (504, String::new()),
+                2 => (500, r#"{"error": "model `echo`: ValueError: no"}"#.to_owned()),
+                3 => (404, String::new()),
                 _ => (200, "{}".to_owned()),
             };
             vec![Deed::Say(answer(status, &body))]
         });
         let report = run(&Config { warmup: Span::ZERO, ..config(&server) });
         assert_whole(&report);
-        assert_eq!((report.good, report.refused, report.errors), (50, 150, 0));
+        assert_eq!((report.good, report.refused, report.errors), (40, 80, 80));
         let told: Vec<_> = report.refusals.iter().map(|told| (told.status, told.reason.as_str(), told.count)).collect();
-        assert_eq!(told, [(429, "# requests wait already", 50), (503, "draining", 50), (504, "", 50)]);
+        assert_eq!(told, [(429, "# requests wait already", 40), (503, "draining", 40)]);
+        let told: Vec<_> = report.failures.iter().map(|told| (told.kind, told.status, told.reason.as_str())).collect();
+        assert_eq!(told, [("status", Some(404), ""), ("status", Some(500), "model `echo`: ValueError: no")]);
         assert!(report.refusal_latency_ms.max > 0.0);
         // A refusal is no reason to close a connection.
         assert!(server.connections.load(Ordering::Relaxed) < 50);

@@ -2,7 +2,7 @@
 
 use crate::page::text::{count, decimal, rate, share};
 use crate::table::{align, row};
-use load::{ModelReport, Percentiles, Report};
+use load::{Failures, ModelReport, Percentiles, Report};
 
 /// Everything a person wants to know.
 pub(super) fn report(report: &Report) -> String {
@@ -55,12 +55,24 @@ fn outcomes(report: &Report) -> Vec<Vec<String>> {
 /// Why requests were refused or had no answer. Reasons come last, where they may be long.
 fn reasons(report: &Report) -> Vec<Vec<String>> {
     let refused = report.refusals.iter().map(|told| (told.status.to_string(), told.reason.as_str(), told.count));
-    let failed = report.failures.iter().map(|told| (told.kind.to_owned(), told.reason.as_str(), told.count));
+    let failed = report.failures.iter().map(|told| (cause(told), told.reason.as_str(), told.count));
     let line = |(name, reason, number): (String, &str, u64)| {
         let name = if reason.is_empty() { name } else { format!("{name}: {reason}") };
         vec![name, count(number as usize)]
     };
     std::iter::once(row(["refusals and errors", "requests"])).chain(refused.chain(failed).map(line)).collect()
+}
+
+/// Who or what is to blame for requests without an answer: a status says more than the word for it.
+fn cause(failures: &Failures) -> String {
+    failures.status.map_or_else(|| failures.kind.to_owned(), |status| format!("error {status}"))
+}
+
+/// What is said aloud when requests failed; none where none did.
+pub(super) fn alarm(report: &Report) -> Option<String> {
+    let first = report.failures.first()?;
+    let (errors, offered) = (count(report.errors as usize), count(report.offered as usize));
+    Some(format!("{errors} of {offered} requests failed; most often: {}: {}", cause(first), first.reason))
 }
 
 fn percentiles(name: &str, of: &Percentiles) -> Vec<String> {
@@ -108,7 +120,7 @@ fn generator(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use load::{Failures, Refusals, SendLateness};
+    use load::{Refusals, SendLateness};
 
     fn sample() -> Report {
         let times = Percentiles { p50: 10.0, p90: 20.0, p99: 30.5, p999: 99.0, max: 120.25, mean: 12.0 };
@@ -143,7 +155,10 @@ mod tests {
             connections_max: 12,
             connections_limit: Some(4_000),
             refusals: vec![Refusals { status: 429, reason: "late by # ms".into(), count: 100 }],
-            failures: vec![Failures { kind: "connection", reason: "closed before an answer".into(), count: 20 }],
+            failures: vec![
+                Failures { kind: "status", status: Some(500), reason: "ValueError: no".into(), count: 12 },
+                Failures { kind: "connection", status: None, reason: "closed before an answer".into(), count: 8 },
+            ],
             models: vec![model("bert"), model("resnet")],
             slo_ms: 100.0,
             duration_s: 10.0,
@@ -167,7 +182,8 @@ errors         2.00        20        1.0%
 
 refusals and errors                  requests
 429: late by # ms                         100
-connection: closed before an answer        20
+error 500: ValueError: no                  12
+connection: closed before an answer         8
 
 ms             mean    p50    p90    p99  p99.9     max
 all answered  12.00  10.00  20.00  30.50  99.00  120.25
@@ -195,6 +211,13 @@ sent within 0.20 ms of the plan at p99 (p50 0.05, max 3.00), over up to 12 conne
         assert!(text.ends_with("this machine is too busy: lower --rate, or send from another machine\n"), "{text}");
         let text = report(&Report { connections_limit: Some(12), ..late });
         assert!(text.ends_with("all 12 connections were in use: allow more with --connections\n"), "{text}");
+    }
+
+    #[test]
+    fn errors_are_said_aloud() {
+        let said = alarm(&sample()).unwrap();
+        assert_eq!(said, "20 of 2,000 requests failed; most often: error 500: ValueError: no");
+        assert_eq!(alarm(&Report { failures: vec![], ..sample() }), None);
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Private {
         let said = process.said.clone();
         std::thread::spawn(move || process::lines(output, |line| said.add(&line)));
         let http = format!("http://{http}").parse().expect("an address and a port are a URL");
-        let admin = Server::at(format!("http://{metrics}"));
+        let admin = Server::at(format!("http://{metrics}"), folder.path().join("state"));
         let mut private = Private { process, _input: input, admin, http, _folder: folder };
         let until = Instant::now() + PATIENCE;
         loop {

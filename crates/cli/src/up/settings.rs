@@ -3,8 +3,10 @@
 //! What was typed becomes what it means once, here: paths are taken from the file's own folder, sizes and times have
 //! units, unknown keys are refused with file and line.
 
-use crate::output::{Misuse, reason};
+use super::check;
+use crate::output::{Misuse, print, reason};
 use anyhow::Result;
+use policy::Span;
 use rpc::{Bytes, ModelSpec};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -18,7 +20,11 @@ pub(crate) struct Settings {
     pub(crate) name: String,
     /// Where the database of deployments, journals and run-time files are.
     pub(crate) state: PathBuf,
+    /// Whether one model that is not ready makes the server not ready.
+    pub(crate) strict_readiness: bool,
     pub(crate) listen: Listen,
+    pub(crate) server: Server,
+    pub(crate) shared_memory: SharedMemory,
     pub(crate) scheduler: Scheduler,
     pub(crate) node: Node,
     pub(crate) limits: Limits,
@@ -29,6 +35,12 @@ pub(crate) struct Settings {
     /// What to serve from the start.
     #[serde(rename = "model")]
     pub(crate) models: Vec<ModelSpec>,
+    /// The line on which each of them begins.
+    #[serde(skip)]
+    pub(crate) lines: Vec<usize>,
+    /// The file that was read.
+    #[serde(skip)]
+    file: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -36,7 +48,10 @@ impl Default for Settings {
         Settings {
             name: "weft".into(),
             state: ".weft".into(),
+            strict_readiness: true,
             listen: Listen::default(),
+            server: Server::default(),
+            shared_memory: SharedMemory::default(),
             scheduler: Scheduler::default(),
             node: Node::default(),
             limits: Limits::default(),
@@ -45,25 +60,58 @@ impl Default for Settings {
             traces: None,
             cluster: Cluster::default(),
             models: Vec::new(),
+            lines: Vec::new(),
+            file: None,
         }
     }
 }
 
 /// Addresses, as Triton's users know them.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Listen {
     pub(crate) http: SocketAddr,
     pub(crate) grpc: SocketAddr,
     /// Metrics, dashboard and admin.
     pub(crate) metrics: SocketAddr,
+    /// Names that requests to the metrics port and those that change the server may be for, besides `localhost` and IP
+    /// addresses.
+    pub(crate) hosts: Vec<String>,
 }
 
 impl Default for Listen {
     fn default() -> Listen {
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        Listen { http: local(8000), grpc: local(8001), metrics: local(8002) }
+        Listen { http: local(8000), grpc: local(8001), metrics: local(8002), hosts: Vec::new() }
     }
+}
+
+/// What clients may do on the ports that serve models.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Server {
+    /// Who may load and unload models, register shared memory and change settings there.
+    pub(crate) administration: Administration,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Administration {
+    /// Whoever brings the admin key.
+    #[default]
+    Key,
+    /// Whoever may ask models.
+    Open,
+    /// Nobody.
+    Off,
+}
+
+/// Shared memory that clients may pass tensors in.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SharedMemory {
+    /// Keys that they may register, such as `/camera` or `/camera_*`. Empty: none.
+    pub(crate) allow: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -92,6 +140,12 @@ pub(crate) struct Node {
     pub(crate) onnxruntime: Option<PathBuf>,
     /// GPUs to emulate for virtual models.
     pub(crate) virtual_gpus: usize,
+    /// How long a worker may take to load its model.
+    #[serde(deserialize_with = "rpc::model::span::optional::deserialize")]
+    pub(crate) load_timeout: Option<Span>,
+    /// How long a batch may take, one of the warm-up too. A worker that takes longer is started again.
+    #[serde(deserialize_with = "rpc::model::span::optional::deserialize")]
+    pub(crate) batch_timeout: Option<Span>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -111,7 +165,7 @@ pub(crate) struct Limits {
 pub(crate) struct Keys {
     /// Who may ask models. Empty: everybody.
     pub(crate) clients: Vec<String>,
-    /// Who may change deployments. Empty: everybody who reaches the metrics port.
+    /// Who may change deployments. Empty: whoever has the key in `admin.key` in the state folder, which is made then.
     pub(crate) admin: Vec<String>,
 }
 
@@ -171,6 +225,8 @@ impl Settings {
         let mut settings: Settings = toml::from_str(&text).map_err(|error| Misuse(format!("read {shown}: {error}")))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         settings.resolve(&std::path::absolute(folder)?);
+        settings.lines = model_lines(&text);
+        settings.file = Some(path.to_owned());
         settings.check().map_err(|problem| Misuse(format!("read {shown}: {problem}")))?;
         Ok(settings)
     }
@@ -182,6 +238,16 @@ impl Settings {
             Some(path) => Settings::read(path),
             None => Settings::without_file(),
         }
+    }
+
+    /// Says whether all that is named can be used: `--check`.
+    pub(crate) fn report(&self, models: check::Models) -> Result<()> {
+        let problems = check::problems(self, models);
+        if problems.is_empty() {
+            return print(&format!("the configuration makes sense: {} models\n", self.models.len()));
+        }
+        let file = self.file.as_ref().map_or_else(|| "the defaults".to_owned(), |path| path.display().to_string());
+        Err(Misuse(format!("use {file}:\n  {}", problems.join("\n  "))).into())
     }
 
     /// How the scheduler is set up.
@@ -198,6 +264,13 @@ impl Settings {
     /// What gateways and nodes must bring to join.
     pub(crate) fn token(&self) -> Option<String> {
         self.cluster.token.clone().or_else(|| std::env::var("WEFT_TOKEN").ok()).filter(|token| !token.is_empty())
+    }
+
+    /// The same for parts of a cluster, which there is none of without a token.
+    pub(crate) fn cluster_token(&self) -> Result<String> {
+        let how = "make one with `head -c 32 /dev/urandom | base64`, and give it to every scheduler, gateway and node as \
+                   the variable WEFT_TOKEN, or as `token` under [cluster]";
+        self.token().ok_or_else(|| Misuse(format!("join a cluster without a token; {how}")).into())
     }
 
     /// Whether it was said where the scheduler is.
@@ -230,6 +303,9 @@ impl Settings {
         for path in tls.chain(node).chain(models) {
             *path = folder.join(&*path);
         }
+        for path in self.models.iter_mut().filter_map(|spec| spec.warmup.as_mut()) {
+            *path = folder.join(&*path);
+        }
     }
 
     fn check(&self) -> Result<(), String> {
@@ -239,6 +315,8 @@ impl Settings {
         }
         let mut seen = std::collections::BTreeSet::new();
         for spec in &self.models {
+            // Once more, because their paths have changed.
+            spec.check()?;
             if !seen.insert((&spec.name, spec.version)) {
                 return Err(format!("model `{}` version {} is there twice", spec.name, spec.version));
             }
@@ -246,6 +324,10 @@ impl Settings {
         let virtual_models = self.models.iter().any(|spec| matches!(spec.kind, rpc::Kind::Virtual { .. }));
         if virtual_models && self.node.virtual_gpus == 0 {
             return Err("there are virtual models and no GPU to emulate; set `virtual_gpus` under [node]".into());
+        }
+        let timeouts = [("load_timeout", self.node.load_timeout), ("batch_timeout", self.node.batch_timeout)];
+        if let Some((name, _)) = timeouts.iter().find(|(_, timeout)| *timeout == Some(Span::ZERO)) {
+            return Err(format!("`{name}` under [node] is nothing; no model is that fast"));
         }
         if let Some(traces) = &self.traces
             && !(0.0..=1.0).contains(&traces.part)
@@ -255,8 +337,27 @@ impl Settings {
         if let Some(key) = self.keys.clients.iter().chain(&self.keys.admin).find(|key| !is_hash(key)) {
             return Err(format!("`{key}` is not a SHA-256 in hexadecimal; `printf KEY | sha256sum` prints a key's"));
         }
+        let is_key = |key: &&String| {
+            let name = key.strip_prefix('/').unwrap_or(key);
+            !name.is_empty() && !name.contains('/') && !name.trim_end_matches('*').contains('*') && !name.contains("..")
+        };
+        if let Some(key) = self.shared_memory.allow.iter().find(|key| !is_key(key)) {
+            return Err(format!("`{key}` under [shared_memory] is not a key; one looks like `/camera` or `/camera_*`"));
+        }
         Ok(())
     }
+}
+
+/// The lines on which the models of a file begin, in their order.
+fn model_lines(text: &str) -> Vec<usize> {
+    #[derive(Deserialize)]
+    struct Places {
+        #[serde(default)]
+        model: Vec<toml::Spanned<serde::de::IgnoredAny>>,
+    }
+    let places = toml::from_str::<Places>(text).map_or_else(|_| Vec::new(), |places| places.model);
+    let line = |place: usize| text[..place].matches('\n').count() + 1;
+    places.iter().map(|model| line(model.span().start)).collect()
 }
 
 fn is_hash(text: &str) -> bool {
@@ -283,6 +384,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_named_has_to_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("there.py", "");
+        let model =
+            |name: &str, path: &str| format!("[[model]]\nname = \"{name}\"\nkind = \"python\"\npath = \"{path}\"\n");
+        let node = "[node]\npython = \"bin/python\"\n\n";
+        write("weft.toml", &format!("{node}{}{}{}", model("a", "there.py"), model("b", "gone.py"), model("c", ".")));
+        let settings = Settings::read(&folder.path().join("weft.toml")).unwrap();
+        let found = check::problems(&settings, check::Models::Here);
+        let [gone, folder_named, python] = &found[..] else { panic!("{found:?}") };
+        assert!(gone.starts_with("line 8, model `b` version 1: cannot read "), "{gone}");
+        assert!(gone.ends_with("gone.py: no such file or folder"), "{gone}");
+        assert!(folder_named.starts_with("line 12, model `c`") && folder_named.ends_with("it is a folder, not a file"));
+        assert!(python.contains("`python` under [node]: cannot read "), "{python}");
+        assert_eq!(check::problems(&settings, check::Models::OnNodes), [""; 0], "they are on the nodes");
+        write("there.onnx", "");
+        write(
+            "weft.toml",
+            "[node]\npython = \"there.py\"\n[[model]]\nname = \"o\"\nkind = \"onnx\"\npath = \"there.onnx\"\n",
+        );
+        let settings = Settings::read(&folder.path().join("weft.toml")).unwrap();
+        let found = check::problems(&settings, check::Models::Here);
+        assert!(found.len() == 1 && found[0].ends_with("there.py is not executable"), "{found:?}");
+    }
+
+    #[test]
     fn nonsense_is_refused_with_the_place() {
         let check = |text: &str, expected: &str| {
             let message = read(text).unwrap_err();
@@ -291,8 +419,14 @@ mod tests {
         check("colour = 3\n", "unknown field `colour`");
         check("[listen]\nhttp = \"here\"\n", "invalid socket address");
         check("[scheduler]\npolicy = \"clockwork\"\n", "policy `clockwork` cannot run live");
+        check("[node]\nload_timeout = \"0s\"\n", "`load_timeout` under [node] is nothing");
         check("[keys]\nadmin = [\"secret\"]\n", "`secret` is not a SHA-256");
+        check("[server]\nadministration = \"maybe\"\n", "unknown variant `maybe`");
+        check("[shared_memory]\nallow = [\"/a/b\"]\n", "`/a/b` under [shared_memory] is not a key");
+        check("[shared_memory]\nallow = [\"/a*b\"]\n", "is not a key");
         check("[[model]]\nname = \"m\"\nkind = \"onnx\"\n", "kind `onnx` needs `path`");
+        let env = "[[model]]\nname = \"m\"\nkind = \"onnx\"\npath = \"m\"\nenv = { LD_PRELOAD = \"x.so\" }\n";
+        check(env, "`env` may not set `LD_PRELOAD`");
         let twice = "[[model]]\nname = \"m\"\nkind = \"onnx\"\npath = \"x\"\n".repeat(2);
         check(&twice, "model `m` version 1 is there twice");
         let lonely = "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"1ms\" }\n";
