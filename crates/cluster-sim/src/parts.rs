@@ -1,0 +1,220 @@
+//! The scheduler and a gateway as processes: their machines, and who is connected to them.
+
+use crate::network::{End, Line};
+use gateway::core::{Call, Clock, Entered, Outcome};
+use gateway::remote::Waiting;
+use gateway::{Gateway, Links, ServeError};
+use policy::{Span, Time};
+use rpc::cluster::proto;
+use rpc::{
+    Answer, Arrival, Catalog, FromNode, Incarnation, ModelSpec, NodeHello, Part, ToGateway, ToNode, WorkerId,
+    session_of,
+};
+use scheduler::{Arrived, Config, Driver, GatewayLink, NodeLink, Store};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// What is said on connections.
+pub(crate) enum Message {
+    /// A gateway joins its scheduler.
+    JoinGateway,
+    Welcome(u32),
+    Catalog(Catalog),
+    Decision(ToGateway),
+    Arrival(Arrived),
+    Undelivered(WorkerId, u64, bool),
+    GatewayHeartbeat,
+    /// A node joins its scheduler.
+    Hello(NodeHello),
+    Accepted,
+    News(FromNode),
+    Instruction(ToNode),
+    /// A gateway comes to this start of a node.
+    Open(Incarnation),
+    Part(proto::Part),
+    Answer(u64, u64, Answer),
+}
+
+/// Something that a machine wants sent. Machines are called from within each other, so it is put down and sent after.
+type Outbox<T> = Arc<Mutex<Vec<T>>>;
+
+fn take<T>(outbox: &Outbox<T>) -> Vec<T> {
+    std::mem::take(&mut *outbox.lock().expect("no panic holds this lock"))
+}
+
+fn put<T>(outbox: &Outbox<T>, one: T) {
+    outbox.lock().expect("no panic holds this lock").push(one);
+}
+
+/// What the scheduler wants done with a session.
+pub(crate) enum ToSession {
+    Send(Message),
+    Close,
+}
+
+pub(crate) struct SchedulerPart {
+    pub(crate) end: End,
+    pub(crate) driver: Driver,
+    outbox: Outbox<(u32, ToSession)>,
+    pub(crate) lines: BTreeMap<u32, Line>,
+    pub(crate) nodes: Vec<u32>,
+    next_session: u32,
+    /// When its timer is set for.
+    pub(crate) timer: Time,
+}
+
+impl SchedulerPart {
+    pub(crate) fn new(now: Time, end: End, models: Vec<ModelSpec>) -> SchedulerPart {
+        let (epoch, settle) = (end.life as u32 + 1, rpc::timing::SETTLE);
+        let config = Config { models, epoch, settle, ..Config::default() };
+        let store = Store::in_memory();
+        let driver = Driver::new(now, config, store).expect("what is configured makes sense");
+        let (outbox, lines, nodes) = (Outbox::default(), BTreeMap::new(), Vec::new());
+        SchedulerPart { end, driver, outbox, lines, nodes, next_session: 1, timer: Time::NEVER }
+    }
+
+    fn open(&mut self, line: Line) -> u32 {
+        let session = self.next_session;
+        self.next_session += 1;
+        self.lines.insert(session, line);
+        session
+    }
+
+    pub(crate) fn session(&self, line: Line) -> Option<u32> {
+        self.lines.iter().find(|(_, other)| **other == line).map(|(session, _)| *session)
+    }
+
+    pub(crate) fn welcome_gateway(&mut self, line: Line) {
+        let session = self.open(line);
+        put(&self.outbox, (session, ToSession::Send(Message::Welcome(session))));
+        let (tell, publish, close) = (self.outbox.clone(), self.outbox.clone(), self.outbox.clone());
+        let link = GatewayLink {
+            tell: Box::new(move |decision| put(&tell, (session, ToSession::Send(Message::Decision(decision))))),
+            publish: Box::new(move |catalog| put(&publish, (session, ToSession::Send(Message::Catalog(catalog))))),
+            look: Box::new(|_| {}),
+            close: Box::new(move |_| put(&close, (session, ToSession::Close))),
+            leased: true,
+        };
+        self.driver.on_gateway_joined(session, link);
+    }
+
+    pub(crate) fn welcome_node(&mut self, now: Time, line: Line, hello: NodeHello) {
+        let session = self.open(line);
+        self.nodes.push(session);
+        put(&self.outbox, (session, ToSession::Send(Message::Accepted)));
+        let (tell, close) = (self.outbox.clone(), self.outbox.clone());
+        let link = NodeLink {
+            tell: Box::new(move |order| put(&tell, (session, ToSession::Send(Message::Instruction(order))))),
+            close: Box::new(move |_| put(&close, (session, ToSession::Close))),
+            leased: true,
+        };
+        self.driver.on_node_joined(now, session, hello, link);
+    }
+
+    /// What is to be sent.
+    pub(crate) fn take(&self) -> Vec<(u32, ToSession)> {
+        take(&self.outbox)
+    }
+}
+
+/// What a gateway wants sent.
+pub(crate) enum FromGateway {
+    Arrival(Arrival),
+    Undelivered(WorkerId, u64, bool),
+    Part(Part),
+}
+
+/// A request of a client.
+pub(crate) struct Open {
+    pub(crate) entered: Entered,
+    pub(crate) model: String,
+    pub(crate) at: Time,
+}
+
+/// A connection to a node, and who waits for answers on it.
+pub(crate) struct Way {
+    pub(crate) line: Line,
+    pub(crate) waiting: Waiting,
+}
+
+/// No session.
+const NONE: u32 = u32::MAX;
+
+pub(crate) struct GatewayPart {
+    pub(crate) end: End,
+    pub(crate) gateway: Arc<Gateway>,
+    outbox: Outbox<FromGateway>,
+    up: Arc<AtomicU32>,
+    /// The connection to the scheduler.
+    pub(crate) line: Option<Line>,
+    pub(crate) ways: BTreeMap<Incarnation, Way>,
+    pub(crate) open: BTreeMap<u64, Open>,
+    pub(crate) draining: bool,
+}
+
+impl GatewayPart {
+    pub(crate) fn new(end: End, clock: Arc<AtomicU64>) -> GatewayPart {
+        let outbox: Outbox<FromGateway> = Outbox::default();
+        let up = Arc::new(AtomicU32::new(NONE));
+        let (arrivals, parts, undelivered, session) = (outbox.clone(), outbox.clone(), outbox.clone(), up.clone());
+        let links = Links {
+            arrival: Box::new(move |arrival| {
+                let there = session.load(Relaxed) == session_of(arrival.request);
+                if there {
+                    put(&arrivals, FromGateway::Arrival(arrival));
+                }
+                there
+            }),
+            part: Box::new(move |part| put(&parts, FromGateway::Part(part))),
+            undelivered: Box::new(move |worker, batch, nobody| {
+                put(&undelivered, FromGateway::Undelivered(worker, batch, nobody));
+            }),
+            order: Box::new(|_| unreachable!("nobody gives orders here")),
+        };
+        let gateway = Arc::new(Gateway::alone(links, Clock::Virtual(clock)));
+        let (ways, open) = (BTreeMap::new(), BTreeMap::new());
+        GatewayPart { end, gateway, outbox, up, line: None, ways, open, draining: false }
+    }
+
+    /// A client asks.
+    pub(crate) fn ask(&mut self, now: Time, model: &str, within: Span) -> Result<u64, ServeError> {
+        let call = Call { inputs: [].into(), at: Instant::now(), within, priority: 0 };
+        let entered = self.gateway.enter_by_name(model, call)?;
+        let count = entered.count;
+        self.open.insert(count, Open { entered, model: model.into(), at: now });
+        Ok(count)
+    }
+
+    pub(crate) fn welcome(&mut self, session: u32) {
+        self.up.store(session, Relaxed);
+        self.gateway.joined(session);
+    }
+
+    pub(crate) fn session_over(&mut self) {
+        self.up.store(NONE, Relaxed);
+        self.line = None;
+        self.gateway.session_over();
+    }
+
+    /// What is to be sent.
+    pub(crate) fn take(&self) -> Vec<FromGateway> {
+        take(&self.outbox)
+    }
+
+    /// Requests that have been answered.
+    pub(crate) fn answered(&mut self) -> Vec<(u64, Open, Outcome)> {
+        let mut told = Vec::new();
+        for (count, open) in &mut self.open {
+            if let Ok(outcome) = open.entered.told.try_recv() {
+                told.push((*count, outcome));
+            }
+        }
+        let answered = told.into_iter().map(|(count, outcome)| {
+            let open = self.open.remove(&count).expect("it was just seen");
+            (count, open, outcome)
+        });
+        answered.collect()
+    }
+}
