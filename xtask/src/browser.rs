@@ -8,7 +8,8 @@ use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// Look at the dashboard with Chromium: against the mock and against a server under load.
+/// Look at the dashboard with Chromium: against the mock and against a server under load; and let a page of another site
+/// try to get at the server.
 ///
 /// Installs Chromium (apt) and playwright-core (npm, under target/browser) when missing. Screenshots are left in
 /// target/browser.
@@ -68,7 +69,12 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let words = ["load", "--url", &url, "--model", "steady", "--model", "busy=4", "--rate", "900", "--slo", "40ms"];
     let words = words.into_iter().chain(["--shape", "INPUT:1x4", "--duration", "300s"]);
     let mut load = workspace.weft(words).start(&folder.join("load.log"))?;
-    let looked = look(&format!("http://{metrics}/ui"), "weft");
+    let looked = look(&format!("http://{metrics}/ui"), "weft").and_then(|_| {
+        let log = folder.join("weft.log").display().to_string();
+        let words = ["tests/ui/cross_site.mjs", &format!("http://{metrics}"), &url, &log];
+        let node = Program::new("node").arguments(words).folder(&workspace.root);
+        node.variable("WEFT_UI_MODULES", &modules).run()
+    });
     let _ = load.kill();
     let _ = load.wait();
     server.stop()?;

@@ -4,13 +4,13 @@ use crate::program::Program;
 use crate::setup;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{browser, clients, docs, examples, faults, leaks, openapi, soak};
+use crate::{browser, clients, deny, docs, examples, faults, leaks, openapi, soak};
 use anyhow::Result;
 use std::time::Duration;
 
 /// Run every check that a change must pass, stopping at the first that fails.
 ///
-/// Sets up what is missing (rustfmt, clippy), then: format, clippy, tests, documentation, the commands in the
+/// Sets up what is missing (rustfmt, clippy), then: format, dependencies, clippy, tests, documentation, the commands in the
 /// documentation, the examples, models of the pages that processes share, a longer fuzz smoke, a look for machine
 /// paths, NVIDIA's clients, a fuzzer of the API, the dashboard in a browser, deaths under shares on a stand-in GPU and a
 /// short soak. Ends with a table of how long each step took.
@@ -46,6 +46,7 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
     steps.step("set-up", "see above; the rest needs it", || setup::toolchain(workspace))?;
     steps.step("format", "run `cargo fmt --all`", || run(cargo(&["fmt", "--all", "--check"])))?;
     steps.step("no machine paths", "take them out of the files named", || leaks::check(workspace))?;
+    steps.step("dependencies", "run `cargo xtask deny`; deny.toml says what is allowed", || deny::check(workspace))?;
     steps.step("clippy", "fix what it says; do not silence it without a reason in the code", || {
         run(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     })?;
@@ -65,6 +66,9 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
     steps.step("weft builds", "fix what it says", || setup::build_weft(workspace).map(drop))?;
     steps.step("documented commands", "run `cargo xtask docs` and fix the command or the text", || {
         docs::run_all(workspace, false)
+    })?;
+    steps.step("restarts between them", "run `cargo xtask docs --restart-each-step`: it names the command", || {
+        docs::restart_each_step(workspace)
     })?;
     steps.step("examples", "run the command it names", || examples::run_all(workspace))?;
     steps.step("NVIDIA's clients", "run `cargo xtask clients weft` and compare", || clients::ask_weft(workspace))?;

@@ -23,17 +23,47 @@ use std::time::Instant;
 /// listed and not run. Output is not compared.
 ///
 /// Example: cargo xtask docs
+/// Example: cargo xtask docs --restart-each-step
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     /// Also run the blocks marked slow.
     #[arg(long)]
     slow: bool,
+    /// Instead: run the commands of pages with a server, and stop and start it again after each.
+    #[arg(long, conflicts_with = "slow")]
+    restart_each_step: bool,
 }
 
 pub(crate) fn docs(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     setup::build_weft(workspace)?;
-    run_all(workspace, arguments.slow)
+    match arguments.restart_each_step {
+        true => restart_each_step(workspace),
+        false => run_all(workspace, arguments.slow),
+    }
+}
+
+/// Runs the commands of every page with a server, which is stopped and started again after each; `weft` must have been
+/// built.
+pub(crate) fn restart_each_step(workspace: &Workspace) -> Result<()> {
+    let mut restarts = 0;
+    for path in pages(workspace)? {
+        let name = workspace.relative(&path).to_string();
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {name}"))?;
+        let blocks = blocks(&text).with_context(|| format!("read the commands in {name}"))?;
+        let commands = session_of(&blocks);
+        if !commands.is_empty() {
+            restarts += session::run_restarting(workspace, &scratch(workspace)?, &name, &commands)?;
+        }
+    }
+    ensure!(restarts > 0, "find a page whose commands start a server: there is none");
+    Ok(())
+}
+
+/// The commands of a page that belong together.
+fn session_of(blocks: &[Block]) -> Vec<&str> {
+    let session = blocks.iter().filter(|block| block.mark == Mark::Serve);
+    session.flat_map(|block| block.commands.iter().map(|command| command.text.as_str())).collect()
 }
 
 /// Runs all documented commands; `weft` must have been built.
@@ -47,11 +77,7 @@ pub(crate) fn run_all(workspace: &Workspace, slow: bool) -> Result<()> {
             continue;
         }
         let folder = scratch(workspace)?;
-        let session: Vec<&str> = blocks
-            .iter()
-            .filter(|block| block.mark == Mark::Serve)
-            .flat_map(|block| block.commands.iter().map(|command| command.text.as_str()))
-            .collect();
+        let session = session_of(&blocks);
         if !session.is_empty() {
             session::run(workspace, &folder, &name, &session, &texts(&text))?;
             run += session.len();

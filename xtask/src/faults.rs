@@ -338,10 +338,10 @@ fn share(stand_in: &StandIn<'_>, pids: [u32; 2], meanwhile: Duration) -> Result<
 }
 
 /// Random numbers that are the same in every run.
-struct Chance(u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         // Knuth's multiplier; the high bits are the random ones.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end

@@ -13,6 +13,7 @@ mod steps;
 mod ci;
 mod examples;
 mod leaks;
+mod deny;
 mod docs;
 mod demo;
 mod goodput;
@@ -20,9 +21,12 @@ mod fikit;
 mod elasticity;
 mod placement;
 mod faults;
+mod cluster_faults;
+mod compare_serving;
 mod bench;
 mod peers;
 mod server;
+mod connection;
 mod serving;
 mod clients;
 mod openapi;
@@ -54,7 +58,10 @@ enum Command {
     Elasticity(elasticity::Arguments),
     Placement(placement::Arguments),
     Faults(faults::Arguments),
+    ClusterFaults(cluster_faults::Arguments),
+    CompareServing(compare_serving::Arguments),
     Loom(ci::LoomArguments),
+    Deny(deny::Arguments),
     Bench(bench::Arguments),
     Peers(peers::Arguments),
     Clients(clients::Arguments),
@@ -76,7 +83,10 @@ fn main() -> ExitCode {
         Command::Elasticity(arguments) => elasticity::elasticity(&workspace, &arguments),
         Command::Placement(arguments) => placement::placement(&workspace, &arguments),
         Command::Loom(_) => ci::loom(&workspace),
+        Command::Deny(arguments) => deny::deny(&workspace, &arguments),
         Command::Faults(arguments) => faults::faults(&workspace, &arguments),
+        Command::ClusterFaults(arguments) => cluster_faults::cluster_faults(&workspace, &arguments),
+        Command::CompareServing(arguments) => compare_serving::compare_serving(&workspace, &arguments),
         Command::Bench(arguments) => bench::bench(&workspace, &arguments),
         Command::Peers(arguments) => peers::peers(&workspace, &arguments),
         Command::Browser(arguments) => browser::browser(&workspace, &arguments),

@@ -10,7 +10,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 use weft_tests::free_port;
 
-pub(crate) use processes::{MachineTime, Memory};
+pub(crate) use processes::{MachineTime, Memory, Process, command_line, is_alive, tree};
 
 /// Where a server listens, on 127.0.0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,9 +114,10 @@ impl Server {
         Ok(())
     }
 
-    /// Asks its admin interface for something.
-    pub(crate) fn admin(&self, what: &str) -> Result<serde_json::Value> {
-        let (status, body) = http::get(self.ports.metrics, &format!("/admin/{what}"))?;
+    /// Asks its admin interface for something, with the key in its state folder.
+    pub(crate) fn admin(&self, state: &Path, what: &str) -> Result<serde_json::Value> {
+        let key = std::fs::read_to_string(state.join("admin.key")).context("read the admin key")?;
+        let (status, body) = http::get_with_key(self.ports.metrics, &format!("/admin/{what}"), key.trim())?;
         ensure!(status == 200, "ask {} for {what}: {status} {body}", self.name);
         serde_json::from_str(&body).with_context(|| format!("read what {} says of {what}", self.name))
     }
@@ -140,6 +141,31 @@ impl Server {
             processes::signal("KILL", std::slice::from_ref(process));
         }
         found.is_some()
+    }
+
+    /// How many processes below it run a program with this in its name.
+    pub(crate) fn children(&self, program: &str) -> usize {
+        let runs =
+            |process: &&Process| command_line(process).split(' ').next().is_some_and(|word| word.contains(program));
+        processes::tree(self.child.id()).iter().skip(1).filter(runs).count()
+    }
+
+    /// Sends a signal to it and to none of its children.
+    pub(crate) fn signal(&self, name: &str) {
+        let own = processes::tree(self.child.id());
+        processes::signal(name, own.get(..1).unwrap_or_default());
+    }
+
+    /// Waits for its end; how long that took, or `None` when it still runs after the limit.
+    pub(crate) fn ends_within(&mut self, limit: Duration) -> Result<Option<Duration>> {
+        let start = Instant::now();
+        while self.child.try_wait().with_context(|| format!("wait for {}", self.name))?.is_none() {
+            if start.elapsed() > limit {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Some(start.elapsed()))
     }
 
     /// Waits until somebody else ends it.

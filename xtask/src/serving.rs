@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(crate) use contenders::{echo_question, serve_weft};
+pub(crate) use results::Spread;
 
 /// Measure weft against Triton, MLServer, KServe, Ray Serve, BentoML and LitServe.
 ///

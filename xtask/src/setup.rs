@@ -3,6 +3,7 @@
 use crate::program::Program;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
+use std::path::Path;
 use std::time::Duration;
 
 /// Components of the toolchain that the checks need, and the command that shows that each is there.
@@ -36,8 +37,13 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<()> {
 
 /// What workers of the `weft` that was built need, as the `[node]` table of a configuration.
 pub(crate) fn worker_settings(workspace: &Workspace) -> Result<String> {
+    worker_settings_of(workspace, &workspace.weft_path())
+}
+
+/// The same for another `weft`.
+pub(crate) fn worker_settings_of(workspace: &Workspace, weft: &Path) -> Result<String> {
     let state = workspace.output("environment")?.display().to_string();
-    let printed = workspace.weft(["setup", "--state", &state]).read()?;
+    let printed = Program::new(weft).arguments(["setup", "--state", &state]).folder(&workspace.root).read()?;
     let path = |name: &str| {
         let line = printed.lines().find_map(|line| line.strip_prefix(name));
         line.map(str::trim).with_context(|| format!("find {name} in what weft setup printed:\n{printed}"))

@@ -98,7 +98,7 @@ impl<'a> Cluster<'a> {
         );
         let config = folder.join("weft.toml");
         std::fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
-        let database = folder.join("state/weft.redb");
+        let database = folder.join("state/deployments.txt");
         if database.exists() {
             std::fs::remove_file(&database).context("begin with nothing deployed")?;
         }

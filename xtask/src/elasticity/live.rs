@@ -106,7 +106,7 @@ fn serve(workspace: &Workspace, folder: &Path, settings: &str) -> Result<Server>
 
 fn run(workspace: &Workspace, folder: &Path, workers: &str, seconds: usize) -> Result<Run> {
     let server = serve(workspace, folder, &format!("slo = \"{OBJECTIVE}\"\nworkers = {workers}\n"))?;
-    wait_for(&server, "all workers", |ready, wanted| ready == wanted)?;
+    wait_for(&server, folder, "all workers", |ready, wanted| ready == wanted)?;
     let url = format!("http://127.0.0.1:{}", server.ports.http);
     let trace = format!("trace:{}:per-second", folder.join("burst.txt").display());
     let (duration, report) = (format!("{seconds}s"), folder.join("load.json"));
@@ -118,7 +118,7 @@ fn run(workspace: &Workspace, folder: &Path, workers: &str, seconds: usize) -> R
         if let Some(status) = load.try_wait().context("wait for the load")? {
             break status;
         }
-        let workers = server.admin("workers")?;
+        let workers = server.admin(&folder.join("state"), "workers")?;
         let there = workers["workers"].as_array().into_iter().flatten().filter(|worker| worker["state"] != "stopping");
         let count = there.count();
         (samples, sum, most) = (samples + 1, sum + count, most.max(count));
@@ -157,22 +157,22 @@ fn start_from_zero(workspace: &Workspace, folder: &Path, objective: &str) -> Res
     let server = serve(workspace, folder, &settings)?;
     let mut all = Vec::new();
     for _ in 0..STARTS {
-        wait_for(&server, "no worker", |ready, wanted| ready + wanted == 0)?;
+        wait_for(&server, folder, "no worker", |ready, wanted| ready + wanted == 0)?;
         let body = r#"{"inputs":[{"name":"INPUT","datatype":"FP32","shape":[1,1],"data":[1]}]}"#;
         let began = Instant::now();
         let (status, body) = server.post("/v2/models/nap/infer", body)?;
         all.push(First { status, body, millis: began.elapsed().as_secs_f64() * 1e3 });
         // Whoever was refused has a worker started all the same.
-        wait_for(&server, "a worker", |ready, _| ready > 0)?;
+        wait_for(&server, folder, "a worker", |ready, _| ready > 0)?;
     }
     server.stop()?;
     Ok(all)
 }
 
-fn wait_for(server: &Server, what: &str, so: impl Fn(u64, u64) -> bool) -> Result<()> {
+fn wait_for(server: &Server, folder: &Path, what: &str, so: impl Fn(u64, u64) -> bool) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let models = server.admin("models")?;
+        let models = server.admin(&folder.join("state"), "models")?;
         let number = |name: &str| models["models"][0][name].as_u64().unwrap_or(u64::MAX / 4);
         if so(number("workers_ready"), number("workers_wanted")) {
             return Ok(());

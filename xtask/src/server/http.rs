@@ -7,15 +7,20 @@ use std::time::Duration;
 
 /// The status and the body of the answer; the body may still have its chunk sizes in it.
 pub(super) fn post(port: u16, path: &str, body: &str) -> Result<(u16, String)> {
-    ask("POST", port, path, body)
+    ask("POST", port, path, "", body)
 }
 
 /// The same for a page.
 pub(super) fn get(port: u16, path: &str) -> Result<(u16, String)> {
-    ask("GET", port, path, "")
+    ask("GET", port, path, "", "")
 }
 
-fn ask(method: &str, port: u16, path: &str, body: &str) -> Result<(u16, String)> {
+/// The same for a page that takes a key.
+pub(super) fn get_with_key(port: u16, path: &str, key: &str) -> Result<(u16, String)> {
+    ask("GET", port, path, &format!("Authorization: Bearer {key}\r\n"), "")
+}
+
+fn ask(method: &str, port: u16, path: &str, head: &str, body: &str) -> Result<(u16, String)> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let patience = Duration::from_secs(5);
     let mut stream = TcpStream::connect_timeout(&address, patience).context("connect")?;
@@ -24,7 +29,7 @@ fn ask(method: &str, port: u16, path: &str, body: &str) -> Result<(u16, String)>
     let length = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n{body}"
+         Connection: close\r\n{head}\r\n{body}"
     );
     stream.write_all(request.as_bytes()).context("send a request")?;
     let mut answer = Vec::new();

@@ -5,8 +5,8 @@ use std::iter::Sum;
 use std::time::Duration;
 
 /// A process, told apart from a later one with the same number by when it started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Process {
     number: u32,
     started: u64,
 }
@@ -44,7 +44,7 @@ struct Stat {
 const TICK: Duration = Duration::from_millis(10);
 
 /// The process with this number, first, and all its descendants. Empty when it is gone.
-pub(super) fn tree(root: u32) -> Vec<Process> {
+pub(crate) fn tree(root: u32) -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let all: Vec<(u32, Stat)> = numbers.filter_map(|number| Some((number, stat(number)?))).collect();
@@ -58,7 +58,7 @@ pub(super) fn tree(root: u32) -> Vec<Process> {
     tree
 }
 
-pub(super) fn is_alive(process: &Process) -> bool {
+pub(crate) fn is_alive(process: &Process) -> bool {
     stat(process.number).is_some_and(|stat| stat.started == process.started && stat.state != 'Z')
 }
 
@@ -77,7 +77,7 @@ pub(super) fn memory(process: &Process) -> Memory {
 }
 
 /// How a process was called, its words apart by spaces.
-pub(super) fn command_line(process: &Process) -> String {
+pub(crate) fn command_line(process: &Process) -> String {
     let text = std::fs::read(format!("/proc/{}/cmdline", process.number)).unwrap_or_default();
     String::from_utf8_lossy(&text).replace('\0', " ")
 }

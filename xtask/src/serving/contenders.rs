@@ -120,7 +120,9 @@ pub(crate) fn serve_weft(
         // What an earlier run deployed is none of this one's business.
         std::fs::remove_dir_all(&state).with_context(|| format!("empty {}", state.display()))?;
     }
-    let mut text = format!("state = {state:?}\n{}", setup::worker_settings(workspace)?);
+    // Other people's clients load, unload and register memory without a key, as they may with Triton.
+    let open = "[server]\nadministration = \"open\"\n[shared_memory]\nallow = [\"/*\"]\n";
+    let mut text = format!("state = {state:?}\n{open}{}", setup::worker_settings(workspace)?);
     for (model, kind, path) in models {
         // A path in a configuration is taken from the configuration's folder, and this one lies under target/.
         let path = workspace.root.join(path);
