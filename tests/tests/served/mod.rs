@@ -55,22 +55,23 @@ class Busy:
         return {"y": x * 2}
 "#;
 
-/// Python of an environment that all tests share, so that it is installed once.
-fn python() -> &'static str {
-    static PYTHON: OnceLock<String> = OnceLock::new();
-    PYTHON.get_or_init(|| {
+/// Python and ONNX Runtime of an environment that all tests share, so that it is installed once.
+pub(crate) fn environment() -> &'static [String; 2] {
+    static ENVIRONMENT: OnceLock<[String; 2]> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
         let folder = root().join("target/tmp/serve-state");
         let setup = Command::new(weft()).arg("setup").arg("--state").arg(&folder).output().expect("weft runs");
         assert!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stderr));
         let printed = String::from_utf8_lossy(&setup.stdout);
-        printed.lines().find_map(|line| line.strip_prefix("Python")).unwrap().trim().to_owned()
+        let path = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        [path("Python"), path("ONNX Runtime")]
     })
 }
 
 /// A folder with a model and the configuration of a server that serves it.
 pub(crate) fn prepare(folder: &Path, name: &str, model: &str, more: &str) {
     fs::write(folder.join(format!("{name}.py")), model).unwrap();
-    let node = format!("[node]\npython = {:?}\n", python());
+    let node = format!("[node]\npython = {:?}\n", environment()[0]);
     let model = format!("[[model]]\nname = {name:?}\nkind = \"python\"\npath = \"{name}.py\"\n{more}\n");
     fs::write(folder.join("weft.toml"), node + &model).unwrap();
 }
