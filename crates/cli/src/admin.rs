@@ -119,12 +119,12 @@ impl Server {
         let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
         let (host, port) = (target.host().unwrap_or_default(), target.port_u16().unwrap_or(usual));
         match std::net::TcpStream::connect((host.trim_matches(['[', ']']), port)) {
-            Ok(_) => Err(Misuse(format!(
+            // Its port is there before its socket when a server was started in the same breath.
+            Ok(_) => Ok(Attempt::Absent(format!(
                 "reach {} without its admin key: run this in the folder where the server was started, name its state \
                  folder with --state, or set WEFT_ADMIN_KEY to what the file admin.key in that folder holds",
                 self.url()
-            ))
-            .into()),
+            ))),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(Attempt::Absent(self.unreached(&error))),
             Err(error) => Err(Misuse(self.unreached(&error)).into()),
         }
