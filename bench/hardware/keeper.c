@@ -11,7 +11,8 @@
  *   stopped   what runs is stopped at once
  *   off       what runs goes on until its turn ends, and has no other
  *
- * all of them, or those of the group that its kernels run in.
+ * all of them, or those of the group that its kernels run in; and, where they are off, the group is preempted after its
+ * channels were enabled (`on` anew), which makes sure that it runs (`doorbell.c`), after they were disabled, or both.
  *
  * Requests of 0.84 ms on all SMs, one after the other and at random at half of what can be done, alone and beside kernels
  * of 5 ms without end that have slices of 0.2 ms. Prints one line of JSON for each run.
@@ -134,8 +135,9 @@ static void calibrate(void) {
 /* A launch takes some microseconds to arrive: a keeper that ends at once leaves the GPU without work for that long. */
 static uint64_t after_ns;
 
-enum way { NONE, BESIDE, BEHIND, IN_ORDER, ALL_STOPPED, GROUP_STOPPED, ALL_OFF, GROUP_OFF };
-static const char *WAYS[] = {"none", "beside", "behind", "in order", "all channels stopped", "one group stopped", "all channels off", "one group off"};
+enum way { NONE, BESIDE, BEHIND, IN_ORDER, ALL_STOPPED, GROUP_STOPPED, ALL_OFF, GROUP_OFF, PREEMPT_ON, PREEMPT_OFF, PREEMPT_BOTH };
+static const char *WAYS[] = {"none", "beside", "behind", "in order", "all channels stopped", "one group stopped", "all channels off", "one group off",
+                             "off, preempted when on", "off, preempted when off", "off, preempted when on and off"};
 
 /* Between the two processes. */
 static struct {
@@ -168,7 +170,11 @@ static void request(enum way way, uint64_t linger_ns) {
 }
 
 static uint32_t stop(enum way way, int off) {
-    return disable_channels(off, way == GROUP_STOPPED || way == GROUP_OFF ? 0 : -1, way >= ALL_OFF);
+    int one = way == GROUP_STOPPED || way >= GROUP_OFF;
+    uint32_t status = disable_channels(off, one ? 0 : -1, way >= ALL_OFF);
+    struct { uint8_t wait, manual; uint32_t timeout_us; } preempt = {0, 0, 0};
+    if (way == PREEMPT_BOTH || way == (off ? PREEMPT_OFF : PREEMPT_ON)) status |= call(0, PREEMPT, &preempt, sizeof preempt);
+    return status;
 }
 
 /* In the neighbour: is off from when a request begins until some time after the last one. */
@@ -308,7 +314,7 @@ int main(int count, char **arguments) {
             const char *how = random ? "at random" : "one after the other";
             measure(how, false, NONE, 0, rate, length);
             measure(how, true, NONE, 0, rate, length);
-            for (enum way way = first; way <= GROUP_OFF; way++) measure(how, true, way, 100000, rate, length);
+            for (enum way way = first; way <= PREEMPT_BOTH; way++) measure(how, true, way, 100000, rate, length);
             measure(how, true, GROUP_STOPPED, 300000, rate, length);
             measure(how, true, GROUP_OFF, 300000, rate, length);
         }

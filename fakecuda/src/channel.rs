@@ -9,6 +9,10 @@
 //!
 //! Each group has two channels. Those of the first have an object for kernels each. Disabling them, by a control of the
 //! subdevice, holds the process's queue as well, when all of the first group's are.
+//!
+//! A real GPU whose channels were disabled with `scheduling_only`, and whose group was not preempted since, now and then does
+//! not go on when they are enabled (`bench/hardware/doorbell.c`). This one never does: whoever forgets to preempt the group
+//! is found out.
 
 use crate::driver;
 use crate::trap;
@@ -72,6 +76,8 @@ struct Group {
     slice_us: u64,
     /// Whether kernels run in it.
     compute: bool,
+    /// Its channels were disabled with `scheduling_only`, and it was not preempted since.
+    unsettled: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -154,7 +160,7 @@ pub(crate) fn allocate(call: &mut Allocate) {
             let device = (parent & 0xff) as i32;
             let compute = object & 3 == 0;
             let slice_us = if compute { crate::book::SLICE_NS / 1000 } else { 1024 };
-            groups().push(Group { client, object, device, slice_us, compute });
+            groups().push(Group { client, object, device, slice_us, compute, unsettled: false });
         }
         CHANNEL => channels().push(Channel { client, object, group: parent, disabled: false }),
         SUBDEVICE => subdevices().push(Subdevice { client, object }),
@@ -202,7 +208,15 @@ fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
             change(group, |book, slot| book.slots[slot].slice_ns = slice_ns);
         }
         0xa06c_0104 => parameters.value = group.slice_us,
-        0xa06c_0105 => change(group, crate::book::Book::preempt),
+        0xa06c_0105 if driver::refuses("group") => return Err(INSUFFICIENT_PERMISSIONS),
+        0xa06c_0105 => {
+            group.unsettled = false;
+            let held = is_disabled(group, &channels());
+            change(group, |book, slot| {
+                book.slots[slot].held = u32::from(held);
+                book.preempt(slot);
+            });
+        }
         0xa06c_0101 => change(group, |book, slot| book.slots[slot].held = u32::from(first_byte == 0)),
         0xa06c_0107 => {
             // SAFETY: reads this process's user id, and cannot fail.
@@ -221,14 +235,15 @@ fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
 }
 
 fn disable(call: &Control, words: &[u32]) -> Result<(), u32> {
-    if driver::refuses("aside") {
+    if driver::refuses("preempt") {
         return Err(INSUFFICIENT_PERMISSIONS);
     }
-    let (off, count) = (words[0] & 0xff != 0, words[1] as usize);
+    let (off, count, scheduling_only) = (words[0] & 0xff != 0, words[1] as usize, words[2] & 0xff != 0);
     if call.parameter_bytes as usize != DISABLE_BYTES || count > DISABLED_MOST {
         return Err(INVALID_ARGUMENT);
     }
     let named: Vec<(u32, u32)> = (0..count).map(|index| (words[6 + index], words[6 + DISABLED_MOST + index])).collect();
+    let mut groups = groups();
     let mut channels = channels();
     let is_there = |channel: &(u32, u32)| channels.iter().any(|other| (other.client, other.object) == *channel);
     if !named.iter().all(is_there) {
@@ -237,11 +252,19 @@ fn disable(call: &Control, words: &[u32]) -> Result<(), u32> {
     for channel in channels.iter_mut().filter(|channel| named.contains(&(channel.client, channel.object))) {
         channel.disabled = off;
     }
-    for group in groups().iter() {
-        let held = channels.iter().filter(|channel| channel.group == group.object).all(|channel| channel.disabled);
+    for group in groups.iter_mut() {
+        let disabled = is_disabled(group, &channels);
+        if off && disabled {
+            group.unsettled = scheduling_only;
+        }
+        let held = disabled || group.unsettled;
         change(group, |book, slot| book.slots[slot].held = u32::from(held));
     }
     Ok(())
+}
+
+fn is_disabled(group: &Group, channels: &[Channel]) -> bool {
+    channels.iter().filter(|channel| channel.group == group.object).all(|channel| channel.disabled)
 }
 
 fn change(group: &Group, change: impl FnOnce(&mut crate::book::Book, usize)) {

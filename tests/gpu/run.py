@@ -230,7 +230,7 @@ def deaths(folder, rounds):
     row("nothing is left of the dead", f"{left}", not left)
 
 
-def aside(folder):
+def preempted(folder):
     """Best-effort work that leaves the GPU to the bursts of others: whoever is killed meanwhile keeps nobody off it."""
     closed = program("closedloop", folder)
     burst = lambda: subprocess.Popen(
@@ -240,18 +240,18 @@ def aside(folder):
         weft_run(["--class", "best-effort", "--name", "train", "--share", "time"],
                  [closed, "--seconds", str(length), "--us", "50000"]), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     train = lambda: next((one for one in tenants()[1] if one["name"] == "train"), None)
-    stands_aside = lambda: (train() or {}).get("asides", 0) > 5
+    is_preempted = lambda: (train() or {}).get("preemptions", 0) > 5
     serving = burst()
     for turn in range(3):
         working = work(60)
-        until(stands_aside)
+        until(is_preempted)
         found = train()
         time.sleep(random.Random(turn).uniform(0.001, 0.02))
         working.kill()
         working.wait()
         until(lambda: train() is None)
-    row("best-effort work stands aside, and is killed meanwhile, three times",
-        f"{found['asides']} times off the GPU in {found['channels']} channels: {found['note']}; the other alive: {serving.poll() is None}",
+    row("best-effort work is preempted, and is killed meanwhile, three times",
+        f"{found['preemptions']} times off the GPU in {found['channels']} channels: {found['note']}; the other alive: {serving.poll() is None}",
         serving.poll() is None)
     ends = work(2)
     code = ends.wait(timeout=30)
@@ -383,7 +383,7 @@ if __name__ == "__main__":
         "memory": lambda: memory(folder),
         "quotas": lambda: quotas(folder, [10, 50, 90] if quick else range(10, 100, 10), 2 if quick else 3),
         "deaths": lambda: deaths(folder, 10 if quick else 100),
-        "aside": lambda: aside(folder),
+        "preempted": lambda: preempted(folder),
         "first": lambda: first(folder),
         "mps": lambda: mps(folder),
         "overhead": lambda: overhead(2 if quick else 6),

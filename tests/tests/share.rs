@@ -242,9 +242,9 @@ fn beside(machine: &Machine) -> [Running; 2] {
 
 #[test]
 fn best_effort_work_is_sliced_beside_a_latency_program_and_top_says_so() {
-    // Where it could stand aside, how long it has slices and when it does that is a matter of how busy the host is.
+    // Where it can be preempted, how long it has slices and when it does that is a matter of how busy the host is.
     let mut machine = Machine::bare();
-    machine.refuses = "aside".into();
+    machine.refuses = "preempt".into();
     machine.start_daemon();
     let [serve, _train] = beside(&machine);
     let note = machine.wait("slices", |machine| {
@@ -262,21 +262,21 @@ fn best_effort_work_is_sliced_beside_a_latency_program_and_top_says_so() {
 }
 
 #[test]
-fn best_effort_work_stands_aside_for_a_latency_program_that_pauses_and_top_says_so() {
+fn best_effort_work_is_preempted_for_a_latency_program_that_pauses_and_top_says_so() {
     let machine = Machine::new();
     let _programs = with_pauses(&machine, &[]);
     machine.wait("work that is taken off", |machine| {
-        let train = machine.tenant("train").filter(|train| train["asides"].as_u64() > Some(0))?;
-        train["note"].as_str().filter(|note| note.contains("stands aside in bursts: serve takes")).map(str::to_owned)
+        let train = machine.tenant("train").filter(|train| train["preemptions"].as_u64() > Some(0))?;
+        train["note"].as_str().filter(|note| note.contains("preempted in bursts: serve takes")).map(str::to_owned)
     });
 }
 
 #[test]
-fn beside_an_objective_best_effort_work_has_its_turn_for_longer_before_it_stands_aside() {
+fn beside_an_objective_best_effort_work_has_its_turn_for_longer_before_it_is_preempted() {
     let machine = Machine::new();
     let _programs = with_pauses(&machine, &["--slo", "200ms"]);
     machine.wait("longer turns", |machine| {
-        let train = machine.tenant("train").filter(|train| train["asides"].as_u64() > Some(0))?;
+        let train = machine.tenant("train").filter(|train| train["preemptions"].as_u64() > Some(0))?;
         train["slice_us"].as_u64().filter(|slice| *slice >= 400)
     });
 }

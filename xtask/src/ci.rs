@@ -76,6 +76,7 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
         openapi::check(workspace)
     })?;
     steps.step("dashboard in a browser", "look at the pictures in target/browser", || browser::check(workspace))?;
+    steps.step("preemptions", "run `cargo xtask preemptions --runs 50`", || faults::preemptions::check(workspace))?;
     steps.step("deaths and shares", "run `cargo xtask faults` and look at what is off", || faults::check(workspace))?;
     steps.step("soak for two minutes", "look at the logs in target/soak", || {
         soak::run(workspace, Duration::from_secs(120))

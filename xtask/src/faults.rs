@@ -7,6 +7,7 @@
 //! a share is asked for, with kernels and with graphs, beside a busy neighbour.
 
 mod page;
+pub(crate) mod preemptions;
 mod stand_in;
 
 use crate::machine::Machine;

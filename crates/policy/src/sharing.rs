@@ -23,7 +23,7 @@ mod way;
 mod slow;
 
 pub use division::{Claim, divide};
-pub use launch::{Control, DAEMON_SILENT, LINGER, LOOK_AGAIN, Neighbour, Own, Verdict, is_off, may_launch};
+pub use launch::{Control, DAEMON_SILENT, LOOK_AGAIN, Neighbour, Own, Verdict, is_off, may_launch};
 pub use manner::{Filling, Manner};
 pub use slow::{Sharing, TICK};
 pub use view::{Action, Class, Gate, GpuView, TenantView};

@@ -232,7 +232,7 @@ fn accept(gpu: &Gpu, slot: u32, generation: u64, tenant: u32, files: &FileList) 
         (&old.burst_wait_ns_total, &new.burst_wait_ns_total),
         (&old.burst_work_ns_total, &new.burst_work_ns_total),
         (&old.last_burst_ns, &new.last_burst_ns),
-        (&old.asides, &new.asides),
+        (&old.preemptions, &new.preemptions),
         (&old.peak_bytes, &new.peak_bytes),
         (&old.refused, &new.refused),
         (&old.busy_until_ns, &new.busy_until_ns),
@@ -247,7 +247,7 @@ fn accept(gpu: &Gpu, slot: u32, generation: u64, tenant: u32, files: &FileList) 
     }
     new.used_bytes.store(gpu.used(), Ordering::SeqCst);
     channels::show_in(&new);
-    new.aside.store(old.aside.load(Ordering::Relaxed), Ordering::Relaxed);
+    new.preempted.store(old.preempted.load(Ordering::Relaxed), Ordering::Relaxed);
     let slots: Vec<_> = files[3..].iter().map(AsFd::as_fd).collect();
     window.fill(files[0].as_fd(), files[1].as_fd(), files[2].as_fd(), &slots)?;
     notes::tell_all(window);

@@ -1,7 +1,7 @@
 //! What the driver made for this process: channel groups, the channels in them, and what controls them.
 //!
 //! The driver makes them through `ioctl` on files of its own. We see each being made and remember where, so that the
-//! driver's own controls can be used on the same file: [`slice`](crate::slice) and [`aside`](crate::aside) do.
+//! driver's own controls can be used on the same file: [`slice`](crate::slice) and [`preempt`](crate::preempt) do.
 //!
 //! In a process that uses several GPUs, objects are not told apart, and those two leave them alone.
 
@@ -96,6 +96,17 @@ impl Object {
 /// All of a kind that are there.
 pub(crate) fn all(kind: Kind) -> impl Iterator<Item = &'static Object> {
     SEEN.iter().filter(move |object| Kind::of(object.class.load(Ordering::Acquire)) == Some(kind))
+}
+
+/// Whether there is an object of this kind, by its client and handle.
+pub(crate) fn is_there(kind: Kind, object: (u32, u32)) -> bool {
+    all(kind).any(|other| (other.client(), other.handle()) == object)
+}
+
+/// The group of a channel, by client and handle.
+pub(crate) fn group_of(channel: (u32, u32)) -> Option<(u32, u32)> {
+    let found = all(Kind::Channel).find(|other| (other.client(), other.handle()) == channel)?;
+    Some((channel.0, found.parent.load(Ordering::Relaxed)))
 }
 
 /// How many of a kind there are.

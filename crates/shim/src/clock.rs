@@ -11,7 +11,8 @@
 use crate::identity::{PLACES, Table};
 use crate::streams::Streams;
 use crate::unseen::{Looks, Unseen};
-use shm::{BURST_IDLE_NS, TenantPage};
+use share_core::Patience;
+use shm::TenantPage;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Launches of a run that a sync corrects; of a longer run, the last ones.
@@ -91,7 +92,7 @@ impl Clock {
             let since = page.burst_since_ns.load(Relaxed);
             if since == 0 {
                 self.begin_burst(page, now_ns);
-            } else if now_ns - busy > BURST_IDLE_NS {
+            } else if now_ns - busy > Patience::USUAL.idle_ns {
                 self.end_burst(page, busy.max(since), 0);
                 self.begin_burst(page, now_ns);
             }

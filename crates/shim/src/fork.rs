@@ -5,7 +5,7 @@
 //! uses a GPU. A program started with `exec` begins with nothing anyway: all our files are closed on exec.
 
 use crate::ops::capture;
-use crate::{aside, gpu};
+use crate::{gpu, preempt};
 use std::sync::Once;
 
 /// Makes sure that children are told. Called before anything is made that they must forget.
@@ -21,7 +21,7 @@ pub(crate) fn watch() {
 extern "C" fn forgotten() {
     let _ = std::panic::catch_unwind(|| {
         capture::forget();
-        aside::forget();
+        preempt::forget();
         gpu::forget_all();
     });
 }

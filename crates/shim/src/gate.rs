@@ -17,7 +17,8 @@
 
 #![deny(unsafe_code)]
 
-use shm::{BURST_IDLE_NS, Class, Control, Filling, HEARTBEAT_MAX_NS, NO_LIMIT, SYNC_MAX_NS};
+use share_core::{BusyPeriod, Patience, daemon_is_dead, is_syncing};
+use shm::{Class, Control, Filling, NO_LIMIT};
 
 /// Nobody sleeps longer than this without looking again.
 pub const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -27,10 +28,8 @@ pub const YIELD_MAX_NS: u64 = 20_000_000;
 const BURST_LOOK_NS: u64 = 200_000;
 /// A daemon whose heartbeat is older is worth a look at its connection.
 const HEARTBEAT_LATE_NS: u64 = 10_000_000;
-/// A heartbeat this far in the future is not one.
-const FUTURE_NS: u64 = 1_000_000_000;
-/// A burst says at most this much about the future.
-const BURST_MAX_NS: u64 = 1_000_000_000;
+/// For how long others' claims are believed.
+const PATIENCE: &Patience = &Patience::USUAL;
 
 /// What is known about the launch and its process.
 #[derive(Clone, Copy, Debug)]
@@ -47,19 +46,6 @@ pub struct Launch {
     pub waited_ns: u64,
 }
 
-/// What a more important tenant is doing.
-#[derive(Clone, Copy, Debug)]
-pub struct Rival {
-    /// When its burst began; 0 while idle.
-    pub burst_since_ns: u64,
-    /// When its work will be done.
-    pub busy_until_ns: u64,
-    /// How long it is expected to launch nothing after that.
-    pub gap_ns: u64,
-    /// Since when it has been waiting for its work; 0 while it is not.
-    pub syncing_since_ns: u64,
-}
-
 /// What a launch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -72,32 +58,15 @@ pub enum Decision {
     },
 }
 
-/// Whether the daemon that wrote the page is gone: nothing it said holds any more.
-#[inline]
-pub fn daemon_is_dead(heartbeat_ns: u64, now_ns: u64) -> bool {
-    older(heartbeat_ns, now_ns, HEARTBEAT_MAX_NS)
-}
-
-/// Whether it may be gone: there may be another to go to. What it said still holds.
+/// Whether the daemon may be gone: there may be another to go to. What it said still holds.
 #[inline]
 pub fn daemon_is_late(heartbeat_ns: u64, now_ns: u64) -> bool {
-    older(heartbeat_ns, now_ns, HEARTBEAT_LATE_NS)
-}
-
-#[inline]
-fn older(heartbeat_ns: u64, now_ns: u64, than_ns: u64) -> bool {
-    now_ns.saturating_sub(heartbeat_ns) > than_ns || heartbeat_ns.saturating_sub(now_ns) > FUTURE_NS
-}
-
-/// Whether a process that says so is waiting for the GPU, which then has work of it.
-#[inline]
-pub fn is_syncing(since_ns: u64, now_ns: u64) -> bool {
-    since_ns != 0 && since_ns <= now_ns && now_ns - since_ns < SYNC_MAX_NS
+    daemon_is_dead(heartbeat_ns, now_ns, &Patience { heartbeat_ns: HEARTBEAT_LATE_NS, ..Patience::USUAL })
 }
 
 /// Whether a launch may go.
-pub fn decide(launch: &Launch, control: &Control, rivals: impl IntoIterator<Item = Rival>) -> Decision {
-    let dead = daemon_is_dead(control.heartbeat_ns, launch.now_ns);
+pub fn decide(launch: &Launch, control: &Control, rivals: impl IntoIterator<Item = BusyPeriod>) -> Decision {
+    let dead = daemon_is_dead(control.heartbeat_ns, launch.now_ns, PATIENCE);
     if !dead && control.allowed_ns != NO_LIMIT && launch.charged_ns >= control.allowed_ns {
         return wait(LOOK_AGAIN_NS);
     }
@@ -122,44 +91,35 @@ pub fn decide(launch: &Launch, control: &Control, rivals: impl IntoIterator<Item
     if launch.waited_ns >= YIELD_MAX_NS || fills && control.class == Class::BestEffort {
         return Decision::Go;
     }
-    let hold = |rival: Rival| match control.filling {
-        Filling::Nothing => u64::from(in_burst(&rival, launch.now_ns)) * BURST_LOOK_NS,
+    let hold = |rival: BusyPeriod| match control.filling {
+        Filling::Nothing => u64::from(rival.is_on(launch.now_ns, PATIENCE)) * BURST_LOOK_NS,
         _ => hold(launch, &rival),
     };
     let longest = rivals.into_iter().map(hold).max().unwrap_or(0);
     if longest == 0 { Decision::Go } else { wait(longest.min(BURST_LOOK_NS)) }
 }
 
-/// Whether a rival needs the GPU for itself: from its first launch until it has waited for its work.
-pub fn in_burst(rival: &Rival, now_ns: u64) -> bool {
-    let idle_at = rival.busy_until_ns.saturating_add(rival.gap_ns).saturating_add(BURST_IDLE_NS);
-    let ahead = rival.busy_until_ns.saturating_sub(now_ns);
-    rival.burst_since_ns != 0
-        && ahead <= BURST_MAX_NS
-        && (now_ns < idle_at || is_syncing(rival.syncing_since_ns, now_ns))
-}
-
 /// How long a rival's burst holds a launch. Between its kernels there is room for what fits the predicted gap.
-fn hold(launch: &Launch, rival: &Rival) -> u64 {
+fn hold(launch: &Launch, rival: &BusyPeriod) -> u64 {
     let now = launch.now_ns;
-    if rival.burst_since_ns == 0 || rival.busy_until_ns.saturating_sub(now) > BURST_MAX_NS {
+    if rival.since_ns == 0 || rival.until_ns.saturating_sub(now) > PATIENCE.ahead_ns {
         return 0;
     }
-    if is_syncing(rival.syncing_since_ns, now) {
+    if is_syncing(rival.syncing_since_ns, now, PATIENCE) {
         return BURST_LOOK_NS;
     }
-    let gap_ends = rival.busy_until_ns.saturating_add(rival.gap_ns);
-    if now >= gap_ends.saturating_add(BURST_IDLE_NS) {
+    let gap_ends = rival.until_ns.saturating_add(rival.gap_ns);
+    if now >= gap_ends.saturating_add(PATIENCE.idle_ns) {
         return 0;
     }
-    if now < rival.busy_until_ns {
+    if now < rival.until_ns {
         // What is in the gap is asked again when the gap is there.
-        return rival.busy_until_ns - now;
+        return rival.until_ns - now;
     }
     if launch.duration_ns > 0 && now.saturating_add(launch.duration_ns) <= gap_ends {
         return 0;
     }
-    gap_ends.saturating_add(BURST_IDLE_NS) - now
+    gap_ends.saturating_add(PATIENCE.idle_ns) - now
 }
 
 fn wait(nanoseconds: u64) -> Decision {
@@ -174,7 +134,7 @@ mod tests {
 
     const NOW: u64 = 1_000_000_000_000;
     const LAUNCH: Launch = Launch { now_ns: NOW, duration_ns: 50_000, busy_until_ns: 0, charged_ns: 0, waited_ns: 0 };
-    const IDLE: Rival = Rival { burst_since_ns: 0, busy_until_ns: 0, gap_ns: 0, syncing_since_ns: 0 };
+    const IDLE: BusyPeriod = BusyPeriod { since_ns: 0, until_ns: 0, gap_ns: 0, syncing_since_ns: 0 };
 
     fn control(class: Class) -> Control {
         Control { class, heartbeat_ns: NOW - 1_000_000, ..Control::UNLIMITED }
@@ -183,21 +143,21 @@ mod tests {
     #[test]
     fn latency_tenants_wait_for_their_quota_alone() {
         let held = Control { held: true, above: !0, ..control(Class::Latency) };
-        let burst = Rival { burst_since_ns: 1, busy_until_ns: NOW + 1000, gap_ns: 0, syncing_since_ns: 0 };
+        let burst = BusyPeriod { since_ns: 1, until_ns: NOW + 1000, gap_ns: 0, syncing_since_ns: 0 };
         assert_eq!(decide(&LAUNCH, &held, [burst]), Go);
         let spent = Control { allowed_ns: 0, ..held };
         assert_eq!(decide(&LAUNCH, &spent, [IDLE]), Wait { at_most_ns: LOOK_AGAIN_NS });
-        let dead = Control { heartbeat_ns: NOW - HEARTBEAT_MAX_NS - 1, ..spent };
+        let dead = Control { heartbeat_ns: NOW - PATIENCE.heartbeat_ns - 1, ..spent };
         assert_eq!(decide(&LAUNCH, &dead, [IDLE]), Go);
     }
 
     #[test]
     fn a_daemon_is_looked_for_before_its_word_is_void() {
-        let seen = |age: u64| (daemon_is_late(NOW - age, NOW), daemon_is_dead(NOW - age, NOW));
+        let seen = |age: u64| (daemon_is_late(NOW - age, NOW), daemon_is_dead(NOW - age, NOW, PATIENCE));
         assert_eq!(seen(5_000_000), (false, false));
         assert_eq!(seen(15_000_000), (true, false));
-        assert_eq!(seen(HEARTBEAT_MAX_NS + 1), (true, true));
-        assert!(daemon_is_late(NOW + 2 * FUTURE_NS, NOW), "rubbish");
+        assert_eq!(seen(PATIENCE.heartbeat_ns + 1), (true, true));
+        assert!(daemon_is_late(NOW + 2 * PATIENCE.ahead_ns, NOW), "rubbish");
     }
 
     #[test]
@@ -222,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_goes_beside_a_burst_is_the_daemons_to_say() {
-        let burst = Rival { burst_since_ns: 1, busy_until_ns: NOW + 1_000_000, gap_ns: 0, syncing_since_ns: 0 };
+        let burst = BusyPeriod { since_ns: 1, until_ns: NOW + 1_000_000, gap_ns: 0, syncing_since_ns: 0 };
         let check =
             |filling, depth_ns, class| decide(&LAUNCH, &Control { filling, depth_ns, ..control(class) }, [burst]) == Go;
         assert!(!check(Filling::Gaps, 200_000, Class::BestEffort));
@@ -230,7 +190,7 @@ mod tests {
         assert!(check(Filling::Short, 50_000, Class::BestEffort));
         assert!(!check(Filling::Short, 49_999, Class::BestEffort));
         assert!(!check(Filling::Nothing, 200_000, Class::BestEffort));
-        let gap = Rival { busy_until_ns: NOW - 1, gap_ns: 1_000_000, ..burst };
+        let gap = BusyPeriod { until_ns: NOW - 1, gap_ns: 1_000_000, ..burst };
         let nothing = Control { filling: Filling::Nothing, ..control(Class::BestEffort) };
         assert_eq!(decide(&LAUNCH, &nothing, [gap]), Wait { at_most_ns: BURST_LOOK_NS }, "not in gaps either");
         assert_eq!(decide(&LAUNCH, &nothing, [IDLE]), Go);
@@ -240,21 +200,17 @@ mod tests {
     fn a_kernel_goes_into_a_gap_that_it_fits() {
         let live = control(Class::BestEffort);
         let check = |busy: u64, gap_ns: u64| {
-            decide(
-                &LAUNCH,
-                &live,
-                [Rival { burst_since_ns: NOW - 1, busy_until_ns: busy, gap_ns, syncing_since_ns: 0 }],
-            )
+            decide(&LAUNCH, &live, [BusyPeriod { since_ns: NOW - 1, until_ns: busy, gap_ns, syncing_since_ns: 0 }])
         };
         assert_eq!(check(NOW + 7_000, 100_000), Wait { at_most_ns: 7_000 });
         assert_eq!(check(NOW - 7_000, 100_000), Go);
         assert_eq!(check(NOW - 7_000, 50_000), Wait { at_most_ns: BURST_LOOK_NS });
         assert_eq!(check(NOW - 60_000, 0), Wait { at_most_ns: BURST_LOOK_NS });
-        assert_eq!(check(NOW - BURST_IDLE_NS, 0), Go, "it launched nothing for so long that it is idle or dead");
+        assert_eq!(check(NOW - PATIENCE.idle_ns, 0), Go, "it launched nothing for so long that it is idle or dead");
         assert_eq!(check(u64::MAX, u64::MAX), Go, "rubbish");
-        let late = Rival { burst_since_ns: 1, busy_until_ns: 1, gap_ns: 0, syncing_since_ns: NOW - 50_000_000 };
+        let late = BusyPeriod { since_ns: 1, until_ns: 1, gap_ns: 0, syncing_since_ns: NOW - 50_000_000 };
         assert_eq!(decide(&LAUNCH, &live, [late]), Wait { at_most_ns: BURST_LOOK_NS }, "it waits for its work");
-        let stale = Rival { syncing_since_ns: NOW - SYNC_MAX_NS, ..late };
+        let stale = BusyPeriod { syncing_since_ns: NOW - PATIENCE.sync_ns, ..late };
         assert_eq!(decide(&LAUNCH, &live, [stale]), Go);
     }
 
@@ -271,7 +227,7 @@ mod tests {
                 class: Class::from_word(class), held, heartbeat_ns: words[5], allowed_ns: words[6], depth_ns: words[7],
                 ..Control::UNLIMITED
             };
-            let rival = Rival { burst_since_ns: words[8], busy_until_ns: words[9], gap_ns: words[10], syncing_since_ns: words[11] };
+            let rival = BusyPeriod { since_ns: words[8], until_ns: words[9], gap_ns: words[10], syncing_since_ns: words[11] };
             if let Wait { at_most_ns } = decide(&launch, &control, [rival]) {
                 prop_assert!(at_most_ns > 0 && at_most_ns <= LOOK_AGAIN_NS);
             }

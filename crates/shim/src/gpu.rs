@@ -15,8 +15,9 @@ use crate::sample::Samples;
 use crate::space::Space;
 use crate::ticks::Ticks;
 use crate::types::{Device, Stream};
-use crate::{fork, gate, real, unseen};
-use shm::{BURST_IDLE_NS, Mode, NO_LIMIT, PageWindow, SLICED_NS, STATE_LIVE, Seen, TenantPage};
+use crate::{fork, real, unseen};
+use share_core::{Patience, is_syncing};
+use shm::{Mode, NO_LIMIT, PageWindow, SLICED_NS, STATE_LIVE, Seen, TenantPage};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -43,8 +44,8 @@ pub(crate) struct Gpu {
     pub(crate) primary: AtomicUsize,
     pub(crate) primary_holders: AtomicU32,
     in_use: AtomicBool,
-    /// How often others had stood aside, all in all, when the GPU was last seen to be idle.
-    asides: AtomicU64,
+    /// How often others were preempted, all in all, when the GPU was last seen to be idle.
+    preemptions: AtomicU64,
 }
 
 /// What is known of kernels and graphs, on whatever GPU.
@@ -102,7 +103,7 @@ impl Gpu {
             primary: AtomicUsize::new(0),
             primary_holders: AtomicU32::new(0),
             in_use: AtomicBool::new(false),
-            asides: AtomicU64::new(0),
+            preemptions: AtomicU64::new(0),
         }
     }
 
@@ -155,18 +156,18 @@ impl Gpu {
         mode.is_some_and(|mode| Mode::from_word(mode) == Mode::Space)
     }
 
-    /// Whether nobody else had the GPU since this was last asked: who stands aside now may have had it a moment ago, and
+    /// Whether nobody else had the GPU since this was last asked: who is preempted now may have had it a moment ago, and
     /// who takes turns is not done when its own clock says so.
     pub(crate) fn was_ours(&self, now_ns: u64) -> bool {
-        let (mut busy, mut asides, in_turns) = (false, 0u64, !self.shares_space());
+        let (mut busy, mut preemptions, in_turns) = (false, 0u64, !self.shares_space());
         for page in self.others() {
-            asides = asides.wrapping_add(page.word(|page| &page.asides));
+            preemptions = preemptions.wrapping_add(page.word(|page| &page.preemptions));
             let sliced = in_turns && page.half(|page| &page.channels) > 0;
-            let patience_ns = if sliced { SLICED_NS } else { BURST_IDLE_NS };
+            let patience_ns = if sliced { SLICED_NS } else { Patience::USUAL.idle_ns };
             busy |= is_busy(&page, now_ns, patience_ns);
         }
-        let nobody_stood_aside_anew = self.asides.swap(asides, Ordering::Relaxed) == asides;
-        nobody_stood_aside_anew && !busy
+        let nobody_was_preempted_anew = self.preemptions.swap(preemptions, Ordering::Relaxed) == preemptions;
+        nobody_was_preempted_anew && !busy
     }
 
     /// The slices of other tenants that have work on the GPU, together, where they are between ours; 0 when it is all
@@ -175,7 +176,7 @@ impl Gpu {
         if self.shares_space() {
             return 0;
         }
-        let busy = self.others().filter(|page| is_busy(page, now_ns, BURST_IDLE_NS));
+        let busy = self.others().filter(|page| is_busy(page, now_ns, Patience::USUAL.idle_ns));
         busy.map(|page| slice_ns(page.half(|page| &page.slice_us))).fold(0, u64::saturating_add)
     }
 
@@ -349,10 +350,10 @@ pub(crate) fn forget_all() {
 /// Whether somebody has work on the GPU, as its page says. `patience_ns`: for how long it may not be done after its own
 /// clock says that it is.
 fn is_busy(page: &Seen<'_, TenantPage>, now_ns: u64, patience_ns: u64) -> bool {
-    page.half(|page| &page.aside) == 0
+    page.half(|page| &page.preempted) == 0
         && page.word(|page| &page.burst_since_ns) != 0
         && (page.word(|page| &page.busy_until_ns).saturating_add(patience_ns) > now_ns
-            || gate::is_syncing(page.word(|page| &page.syncing_since_ns), now_ns))
+            || is_syncing(page.word(|page| &page.syncing_since_ns), now_ns, &Patience::USUAL))
 }
 
 /// A slice as pages say it; 0 is the driver's own, which was seen to be 2 ms.

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! 1. Nothing of ours runs but in a call that the program made, and there is no thread of ours but one, in best-effort
-//!    processes that were told to leave the GPU to the bursts of others ([`aside`]).
+//!    processes that were told to leave the GPU to the bursts of others ([`preempt`]).
 //! 2. A launch allocates nothing and takes no lock; it sleeps only where `gate` says so.
 //! 3. A bug here is not the program's crash: whatever panics falls back to the driver.
 
@@ -42,8 +42,7 @@ mod gpu;
 mod attach;
 mod channels;
 mod slice;
-pub mod turn;
-mod aside;
+pub mod preempt;
 mod space;
 mod fork;
 mod lock;

@@ -260,7 +260,7 @@ fn slices_are_set_and_given_back() {
 }
 
 /// A daemon whose best-effort processes leave the GPU to the bursts of a tenant in the last slot.
-fn stand_aside_daemon(machine: &Machine) -> Daemon {
+fn preempting_daemon(machine: &Machine) -> Daemon {
     let daemon = Daemon::start(&machine.socket(), |control| {
         control.class.store(shm::Class::BestEffort as u32, Ordering::Relaxed);
         control.filling.store(shm::Filling::Nothing as u32, Ordering::Relaxed);
@@ -293,7 +293,7 @@ fn what_runs_is_off_the_gpu_within_bursts_of_others() {
     when_calm(|| {
         let machine = Machine::new();
         let program = machine.compile("closedloop");
-        let daemon = stand_aside_daemon(&machine);
+        let daemon = preempting_daemon(&machine);
         let mut child = machine.shared(&program).args(["--seconds", "60", "--us", "20000"]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(400));
         for round in 1..=3 {
@@ -309,7 +309,7 @@ fn what_runs_is_off_the_gpu_within_bursts_of_others() {
             std::thread::sleep(Duration::from_millis(60));
             assert!(given() > before + 20_000_000, "and goes on");
             let page = daemon.pages()[0];
-            assert!(page.asides >= round && page.aside_capability == 1 && page.channels == 8, "{page:?}");
+            assert!(page.preemptions >= round && page.preempt_capability == 1 && page.channels == 8, "{page:?}");
         }
         burst(&daemon, true);
         until_held(&machine, true);
@@ -325,15 +325,15 @@ fn a_driver_that_takes_nothing_off_is_asked_once() {
     when_calm(|| {
         let machine = Machine::new();
         let program = machine.compile("closedloop");
-        let daemon = stand_aside_daemon(&machine);
+        let daemon = preempting_daemon(&machine);
         let mut command = machine.shared(&program);
         let mut child =
-            command.args(["--seconds", "1", "--us", "2000"]).env("FAKECUDA_REFUSES", "aside").spawn().unwrap();
+            command.args(["--seconds", "1", "--us", "2000"]).env("FAKECUDA_REFUSES", "preempt").spawn().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         burst(&daemon, true);
         std::thread::sleep(Duration::from_millis(200));
         let page = daemon.pages()[0];
-        assert!(page.aside_capability > 1 && page.asides == 0 && !page.aside, "{page:?}");
+        assert!(page.preempt_capability > 1 && page.preemptions == 0 && !page.preempted, "{page:?}");
         assert_eq!(machine.truth()[0].counters.held, 0);
         burst(&daemon, false);
         assert!(child.wait().unwrap().success());

@@ -34,8 +34,8 @@ pub use map::{OwnPage, Page, SeenPage, page_in, read_only};
 pub use message::{DecodeError, Message, Name, message_version};
 pub use notes::{NOTES, Note, NotesPage, stable_hash};
 pub use page::{
-    BURST_IDLE_NS, ControlPage, DEPTH_NS, GATE_HELD, GATE_STEP, HEARTBEAT_MAX_NS, MAGIC, NO_LIMIT, PAGE_BYTES,
-    SLICED_NS, SLOTS, STATE_FREE, STATE_LIVE, SYNC_MAX_NS, TenantPage, VERSION,
+    ControlPage, DEPTH_NS, GATE_HELD, GATE_STEP, MAGIC, NO_LIMIT, PAGE_BYTES, SLICED_NS, SLOTS, STATE_FREE, STATE_LIVE,
+    TenantPage, VERSION,
 };
 pub use segment::{Access, Segment};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};

@@ -35,19 +35,11 @@ pub const GATE_HELD: u32 = 1;
 /// [`ControlPage::gate`]: what is added at every change, so that no change is missed by somebody who goes to sleep.
 pub const GATE_STEP: u32 = 2;
 
-/// A daemon whose heartbeat is older is taken for dead.
-pub const HEARTBEAT_MAX_NS: u64 = 100_000_000;
 /// How much best-effort work may be outstanding unless the daemon says otherwise.
 pub const DEPTH_NS: u64 = 200_000;
-/// A burst whose predicted work and gap ended this long ago is over, whatever the page says: its process is stopped,
-/// dead, or busy elsewhere.
-pub const BURST_IDLE_NS: u64 = 2_000_000;
 /// Work of a program that takes turns may be on the GPU for so long after its own clock says that it is done: with one
 /// twentieth of the GPU it takes twenty times as long.
 pub const SLICED_NS: u64 = 10_000_000_000;
-
-/// A wait for the GPU that began longer ago says nothing any more: its process may be stopped or dead.
-pub const SYNC_MAX_NS: u64 = 200_000_000;
 
 /// One process on one GPU, by itself. One cache line for each purpose: a kernel's launch writes the clock's, which others read at
 /// theirs, and no other. A program that does much between its launches finds none of them in its caches.
@@ -145,13 +137,13 @@ pub struct TenantPage {
     /// SMs that long kernels are confined to, in thousandths; 0 while they are not.
     pub space_permille: AtomicU32,
     /// Whether what runs can be taken off the GPU: 0 not tried, 1 yes, otherwise the driver's refusal.
-    pub aside_capability: AtomicU32,
+    pub preempt_capability: AtomicU32,
     /// Kernels that were confined.
     pub confined: AtomicU64,
     /// Times that the process's work was taken off the GPU.
-    pub asides: AtomicU64,
+    pub preemptions: AtomicU64,
     /// Not 0 while it is.
-    pub aside: AtomicU32,
+    pub preempted: AtomicU32,
     /// Channels seen.
     pub channels: AtomicU32,
     reserved_space: [AtomicU64; 2],
@@ -243,7 +235,7 @@ impl TenantPage {
         let time = [&self.charged_ns, &self.waited_ns, &self.waits, &self.waiting_since_ns];
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
-        let more = [&self.burst_wait_ns_total, &self.burst_work_ns_total, &self.confined, &self.asides];
+        let more = [&self.burst_wait_ns_total, &self.burst_work_ns_total, &self.confined, &self.preemptions];
         let unseen = [&self.unseen_bursts, &self.unseen_burst_ns_total];
         for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more).chain(&unseen)
         {
@@ -255,8 +247,8 @@ impl TenantPage {
         let words = [&self.pid, &self.slot, &self.class, &self.priority, &self.tenant];
         let slices = [&self.slice_capability, &self.slice_us, &self.channel_groups];
         let space = [&self.space_capability, &self.space_permille];
-        let aside = [&self.aside_capability, &self.aside, &self.channels];
-        for word in words.iter().chain(&slices).chain(&space).chain(&aside) {
+        let preemption = [&self.preempt_capability, &self.preempted, &self.channels];
+        for word in words.iter().chain(&slices).chain(&space).chain(&preemption) {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -308,7 +300,7 @@ const _: () = {
     assert!(offset_of!(TenantPage, used_bytes) == 256);
     assert!(offset_of!(TenantPage, hooks) == 320);
     assert!(offset_of!(TenantPage, slice_capability) == 384);
-    assert!(offset_of!(TenantPage, aside_capability) == 404 && offset_of!(TenantPage, channels) == 428);
+    assert!(offset_of!(TenantPage, preempt_capability) == 404 && offset_of!(TenantPage, channels) == 428);
     assert!(offset_of!(TenantPage, rest) == 448);
 
     assert!(size_of::<ControlPage>() == PAGE_BYTES && align_of::<ControlPage>() == 64);

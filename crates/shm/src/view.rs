@@ -115,9 +115,9 @@ pub struct Tenant {
     pub space_capability: u32,
     pub space_permille: u32,
     pub confined: u64,
-    pub aside_capability: u32,
-    pub asides: u64,
-    pub aside: bool,
+    pub preempt_capability: u32,
+    pub preemptions: u64,
+    pub preempted: bool,
     pub channels: u32,
 }
 
@@ -169,9 +169,9 @@ impl TenantPage {
             space_capability: self.space_capability.load(Ordering::Relaxed),
             space_permille: self.space_permille.load(Ordering::Relaxed).min(1000),
             confined: word(&self.confined),
-            aside_capability: self.aside_capability.load(Ordering::Relaxed),
-            asides: word(&self.asides),
-            aside: self.aside.load(Ordering::Relaxed) != 0,
+            preempt_capability: self.preempt_capability.load(Ordering::Relaxed),
+            preemptions: word(&self.preemptions),
+            preempted: self.preempted.load(Ordering::Relaxed) != 0,
             channels: self.channels.load(Ordering::Relaxed),
         })
     }

@@ -11,7 +11,7 @@ fn beside_training(slo: &str) -> Report {
         [gpu]
         switch = "180us"
         linger = "0us"
-        aside = "330us"
+        preemption = "330us"
 
         [[tenant]]
         name = "requests"

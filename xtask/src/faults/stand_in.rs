@@ -99,9 +99,13 @@ impl<'a> StandIn<'a> {
         Ok(())
     }
 
+    pub(super) fn daemon_pid(&self) -> Result<u32> {
+        self.daemon.as_ref().map(Child::id).context("find the daemon: there is none")
+    }
+
     /// How many files the daemon has open.
     pub(super) fn daemon_files(&self) -> Result<usize> {
-        let pid = self.daemon.as_ref().map(Child::id).context("count the daemon's files: there is none")?;
+        let pid = self.daemon_pid()?;
         Ok(std::fs::read_dir(format!("/proc/{pid}/fd")).context("count the daemon's files")?.count())
     }
 

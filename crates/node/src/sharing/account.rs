@@ -63,7 +63,7 @@ pub(super) struct Account {
     pub(super) hooks: [u64; 4],
     pub(super) channel_groups: u32,
     pub(super) confined: u64,
-    pub(super) asides: u64,
+    pub(super) preemptions: u64,
     pub(super) channels: u32,
     look: Look,
     /// What the policy said.
@@ -85,7 +85,7 @@ struct Look {
     burst_wait_ns: u64,
     burst_work_ns: u64,
     slices: bool,
-    aside: bool,
+    preemptible: bool,
     on_gpu: bool,
 }
 
@@ -125,7 +125,7 @@ impl Account {
             hooks: [0; 4],
             channel_groups: 0,
             confined: 0,
-            asides: 0,
+            preemptions: 0,
             channels: 0,
             look: Look::default(),
             allowed: Span::MAX,
@@ -151,7 +151,7 @@ impl Account {
     /// A look begins.
     pub(super) fn begin(&mut self) {
         (self.processes, self.active, self.used_bytes, self.channel_groups) = (0, 0, 0, 0);
-        (self.confined, self.asides, self.channels) = (0, 0, 0);
+        (self.confined, self.preemptions, self.channels) = (0, 0, 0);
         self.look = Look::default();
     }
 
@@ -191,15 +191,15 @@ impl Account {
         self.look.burst_wait_ns = self.look.burst_wait_ns.saturating_add(wait_ns);
         // Not refused so far.
         self.look.slices |= page.channel_groups > 0 && page.slice_capability <= 1;
-        let aside = page.channels > 0 && page.aside_capability <= 1;
-        self.look.aside |= aside;
+        let preemptible = page.channels > 0 && page.preempt_capability <= 1;
+        self.look.preemptible |= preemptible;
         let work_ns = grew(page.burst_work_ns_total, &mut seen.burst_work_ns_total).min(CHARGE_MOST_NS);
         self.look.burst_work_ns = self.look.burst_work_ns.saturating_add(work_ns);
         seen.used_bytes = page.used_bytes.min(memory);
         self.used_bytes = self.used_bytes.saturating_add(seen.used_bytes);
         self.channel_groups = self.channel_groups.saturating_add(page.channel_groups.min(1 << 16));
         self.confined = self.confined.saturating_add(page.confined);
-        self.asides = self.asides.saturating_add(page.asides);
+        self.preemptions = self.preemptions.saturating_add(page.preemptions);
         self.channels = self.channels.saturating_add(page.channels.min(1 << 16));
         for (all, its) in self.hooks.iter_mut().zip(page.hooks) {
             *all |= its;
@@ -207,13 +207,13 @@ impl Account {
 
         // What was launched may run for many looks, and longer than its own clock says while its process waits for it.
         // Where it can be seen to be off the GPU, it is thought to be on until then.
-        let sliced = in_turns && aside;
+        let sliced = in_turns && preemptible;
         let stalled_ns = if sliced { SLICED_NS } else { STALLED_NS };
         let is_not_done = sliced && page.burst_since_ns != 0 && page.busy_until_ns.saturating_add(stalled_ns) > from_ns;
         let works = charged > 0 || page.busy_until_ns > from_ns || page.syncing_since_ns != 0 || is_not_done;
         // Off at both ends and not on in between.
-        let off = page.aside && seen.aside && page.asides == seen.asides;
-        (seen.aside, seen.asides) = (page.aside, page.asides);
+        let off = page.preempted && seen.preempted && page.preemptions == seen.preemptions;
+        (seen.preempted, seen.preemptions) = (page.preempted, page.preemptions);
         self.look.on_gpu |= works && !off;
 
         // Work that was launched covers the time until it is done; a launch that is held covers the time it waits.
@@ -307,7 +307,7 @@ impl Account {
             objective: tenant.share.slo,
             space: tenant.share.way == Way::Space,
             slices: self.look.slices && tenant.share.way != Way::Space,
-            aside: self.look.aside && tenant.share.way != Way::Space,
+            preemptible: self.look.preemptible && tenant.share.way != Way::Space,
             memory_limit: tenant.share.memory.map(|bytes| bytes.0),
             memory_used: self.used_bytes,
             ..TenantView::new(TenantId(number))

@@ -290,7 +290,7 @@ impl Board {
                 slice_us: account.slice.map_or(0, |slice| (slice.nanos() / 1_000) as u32),
                 space_permille: account.space,
                 confined: account.confined,
-                asides: account.asides,
+                preemptions: account.preemptions,
                 channels: account.channels,
                 held: account.held,
                 takes_permille: self.sharing.takes(TenantId(*number)).map_or(0, |takes| takes.min(1_000_000) as u32),
@@ -320,7 +320,7 @@ impl Board {
         let what = match (account.held, account.space, account.slice) {
             (true, ..) => "held".to_owned(),
             (_, space, _) if space < WHOLE => format!("on {}% of the SMs", space / 10),
-            _ if account.filling == Filling::Nothing => "stands aside in bursts".to_owned(),
+            _ if account.filling == Filling::Nothing => "preempted in bursts".to_owned(),
             (.., Some(slice)) => format!("in slices of {slice}"),
             _ => "through the gate".to_owned(),
         };

@@ -71,8 +71,8 @@ pub(super) struct Seen {
     pub(super) unseen_bursts: u64,
     pub(super) unseen_burst_ns_total: u64,
     /// How often its work had been taken off the GPU, and whether it was off.
-    pub(super) asides: u64,
-    pub(super) aside: bool,
+    pub(super) preemptions: u64,
+    pub(super) preempted: bool,
     pub(super) refused: u64,
     pub(super) used_bytes: u64,
     /// Whether a launch is held at the moment.

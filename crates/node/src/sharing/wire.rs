@@ -211,7 +211,7 @@ pub struct TenantStatus {
     pub channels: u32,
     /// Times that its work was taken off the GPU for somebody's burst.
     #[serde(default)]
-    pub asides: u64,
+    pub preemptions: u64,
     /// Whether its launches wait for latency programs, all of them.
     #[serde(default)]
     pub held: bool,

@@ -18,7 +18,7 @@ use super::{Class, Filling, Gate};
 use crate::{Span, Time};
 
 /// Longer than this without a word of it, and the daemon is dead.
-pub const DAEMON_SILENT: Span = Span::from_millis(100);
+pub const DAEMON_SILENT: Span = Span::from_nanos(share_core::Patience::USUAL.heartbeat_ns);
 /// Nobody waits longer than this before looking again.
 pub const LOOK_AGAIN: Span = Span::from_millis(1);
 /// Nor shorter than this: looking costs something, and what it looks at changes no faster.
@@ -81,11 +81,8 @@ pub enum Verdict {
     },
 }
 
-/// How long work stays off the GPU after somebody's burst: the next may be about to begin.
-pub const LINGER: Span = Span::from_micros(200);
-
-/// Whether what a tenant launched is to be off the GPU for somebody more important. Where it is not any more, that is so
-/// [`LINGER`] later.
+/// Whether there is a reason to preempt a tenant: somebody more important is busy. How long that holds is the lease's to
+/// say.
 pub fn is_off(now: Time, control: &Control, others: &[Neighbour]) -> bool {
     let alive = now - control.heartbeat <= DAEMON_SILENT;
     let told = alive && control.class == Class::BestEffort && control.filling == Filling::Nothing;

@@ -181,7 +181,7 @@ impl Rule {
                 let pauses = rung <= GAPS || self.need == Need::All || self.adjustment.leave_time();
                 let (filling, depth) = match self.need {
                     Need::None => (Filling::Anything, Span::MAX),
-                    _ if pauses && tenant.aside => (Filling::Nothing, SPACE_DEPTH),
+                    _ if pauses && tenant.preemptible => (Filling::Nothing, SPACE_DEPTH),
                     _ if pauses => (Filling::Gaps, SPACE_DEPTH),
                     _ => (Filling::Anything, Span::MAX),
                 };
@@ -398,7 +398,7 @@ mod tests {
                 ..tenant(id as u32, Class::Latency, false, true)
             };
             let mut tenants: Vec<TenantView> = objectives.iter().enumerate().map(latency).collect();
-            tenants.push(TenantView { aside: true, ..tenant(9, Class::BestEffort, false, true) });
+            tenants.push(TenantView { preemptible: true, ..tenant(9, Class::BestEffort, false, true) });
             let view = GpuView { tenants, memory_total: 0 };
             let mut rule = Rule::new(Manner::Weft);
             rule.look(Time::ZERO + Span::from_millis(2), &view);

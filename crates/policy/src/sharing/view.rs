@@ -48,7 +48,7 @@ pub struct TenantView {
     /// Its time slices can be set.
     pub slices: bool,
     /// What it runs can be taken off the GPU for a while.
-    pub aside: bool,
+    pub preemptible: bool,
     /// Bytes it may allocate; `None`: as many as there are.
     pub memory_limit: Option<u64>,
     /// Bytes it has allocated.
@@ -76,7 +76,7 @@ impl TenantView {
             objective: None,
             space: false,
             slices: false,
-            aside: false,
+            preemptible: false,
             memory_limit: None,
             memory_used: 0,
             memory_refused: false,

@@ -8,12 +8,13 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::gate::{self, Decision, Launch, Rival, YIELD_MAX_NS};
+use crate::gate::{self, Decision, Launch, YIELD_MAX_NS};
 use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
-use crate::{aside, attach, notes, rarely, real, sample, slice, space, unseen};
+use crate::{attach, notes, preempt, rarely, real, sample, slice, space, unseen};
+use share_core::BusyPeriod;
 use shm::{Class, Filling, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
@@ -218,8 +219,7 @@ impl Passing<'_> {
         if MOVABLE && !latency && space::is_for(place.duration_ns()) {
             space = control.half(|page| &page.space_permille);
             let above = || rivals(window, control.word(|page| &page.above));
-            let burst =
-                || control.half(|page| &page.space_always) != 0 || above().any(|rival| rival.burst_since_ns != 0);
+            let burst = || control.half(|page| &page.space_always) != 0 || above().any(|rival| rival.since_ns != 0);
             if space != 0 && !space::is_due(place.duration_ns(), burst()) {
                 space = 0;
             }
@@ -253,8 +253,8 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             charged_ns: page.charged_ns.load(Relaxed),
             waited_ns: now - began_ns,
         };
-        if control.filling == Filling::Nothing && control.class == Class::BestEffort && !aside::runs() {
-            aside::begin();
+        if control.filling == Filling::Nothing && control.class == Class::BestEffort && !preempt::runs() {
+            preempt::begin();
         }
         let mut decision = gate::decide(&launch, &control, rivals(window, control.above));
         let behind_late = || gpu.samples.behind_late(now, launch.charged_ns, control.depth_ns);
@@ -299,18 +299,18 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
 }
 
 /// What more important tenants are doing.
-pub(crate) fn rivals(window: &PageWindow, above: u64) -> impl Iterator<Item = Rival> {
+pub(crate) fn rivals(window: &PageWindow, above: u64) -> impl Iterator<Item = BusyPeriod> {
     bits(above).filter_map(|slot| rival(window, slot))
 }
 
-fn rival(window: &PageWindow, slot: usize) -> Option<Rival> {
+fn rival(window: &PageWindow, slot: usize) -> Option<BusyPeriod> {
     let page = window.slot(slot);
     if page.half(|page| &page.state) != STATE_LIVE {
         return None;
     }
-    Some(Rival {
-        burst_since_ns: page.word(|page| &page.burst_since_ns),
-        busy_until_ns: page.word(|page| &page.busy_until_ns),
+    Some(BusyPeriod {
+        since_ns: page.word(|page| &page.burst_since_ns),
+        until_ns: page.word(|page| &page.busy_until_ns),
         gap_ns: page.word(|page| &page.gap_ns),
         syncing_since_ns: page.word(|page| &page.syncing_since_ns),
     })

@@ -38,7 +38,8 @@ struct Gpu {
     slice: Option<Spanned<Length>>,
     switch: Option<Spanned<Length>>,
     linger: Option<Spanned<Length>>,
-    aside: Option<Spanned<Length>>,
+    #[serde(alias = "aside")]
+    preemption: Option<Spanned<Length>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -106,7 +107,7 @@ pub fn parse(path: &str, text: &str) -> Result<Scenario, ScenarioError> {
         gpu.slice = length("slice", &keys.slice, Length(Span::from_micros(10)), gpu.slice)?;
         gpu.switch = length("switch", &keys.switch, NONE, gpu.switch)?;
         gpu.linger = length("linger", &keys.linger, NONE, gpu.linger)?;
-        gpu.aside = length("aside", &keys.aside, NONE, gpu.aside)?;
+        gpu.preemption = length("preemption", &keys.preemption, NONE, gpu.preemption)?;
     }
     let mut tenants: Vec<TenantSpec> = Vec::new();
     for Table { place, keys } in file.tenant.iter().flatten() {

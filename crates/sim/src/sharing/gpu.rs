@@ -32,7 +32,7 @@ pub struct GpuSpec {
     /// How long a process without work keeps its turn when others wait.
     pub linger: Span,
     /// How long it takes to take a process's work off, or to put it back.
-    pub aside: Span,
+    pub preemption: Span,
 }
 
 impl Default for GpuSpec {
@@ -42,7 +42,7 @@ impl Default for GpuSpec {
             slice: Span::from_millis(2),
             switch: Span::from_micros(20),
             linger: Span::from_micros(50),
-            aside: Span::from_micros(350),
+            preemption: Span::from_micros(350),
         }
     }
 }

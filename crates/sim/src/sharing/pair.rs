@@ -52,7 +52,7 @@ const TURNS: GpuSpec = GpuSpec {
     switch: Span::from_micros(180),
     linger: Span::ZERO,
     // One group of channels: bench/hardware/keeper.c, docs/benchmarks/keeper.json.
-    aside: Span::from_micros(330),
+    preemption: Span::from_micros(330),
 };
 /// What passes at least between the end of a request on the GPU and the first launch of the next.
 const HOST_LEAST_US: f64 = 10.0;

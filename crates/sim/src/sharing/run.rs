@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
                 (wanted, _) => {
                     self.switching[tenant] = true;
                     let off = wanted.is_some();
-                    self.events.push(self.now + self.room.gpu.aside, Event::Switched { tenant, off });
+                    self.events.push(self.now + self.room.gpu.preemption, Event::Switched { tenant, off });
                 }
             }
         }

@@ -140,16 +140,16 @@ fn judge(said: &Said, count: usize, status: Option<&Status>, name: &str) -> Vec<
                 }
                 groups => Finding::good("slices", format!("can be set for {groups} channel groups of a process")),
             };
-            let aside = match tenant.channels {
+            let preemption = match tenant.channels {
                 0 => {
                     let advice = "kernels of best-effort programs that run go on beside somebody's burst, in slices";
-                    Finding::other("aside", Health::Limited, "no channel was seen", advice)
+                    Finding::other("preemption", Health::Limited, "no channel was seen", advice)
                 }
                 channels => {
-                    Finding::good("aside", format!("what runs in {channels} channels can be taken off the GPU"))
+                    Finding::good("preemption", format!("what runs in {channels} channels can be taken off the GPU"))
                 }
             };
-            vec![Finding::good("probe", found), slices, aside]
+            vec![Finding::good("probe", found), slices, preemption]
         }
         None => {
             let advice =

@@ -263,17 +263,17 @@ fn best_effort_work_is_not_blamed_for_what_others_do() {
 fn beside_one_that_stands_aside_a_program_is_alone() {
     let mut bench = Bench::new(&[r#"{"class": "latency"}"#, r#"{"class": "best-effort"}"#]);
     bench.tick();
-    let aside = |bench: &Bench, off: u32, times| {
-        bench.page(1).aside.store(off, Ordering::Relaxed);
-        bench.page(1).asides.store(times, Ordering::Relaxed);
+    let preempt = |bench: &Bench, off: u32, times| {
+        bench.page(1).preempted.store(off, Ordering::Relaxed);
+        bench.page(1).preemptions.store(times, Ordering::Relaxed);
     };
     for times in 1..5 {
-        aside(&bench, 1, times);
+        preempt(&bench, 1, times);
         assert_eq!(burst(&mut bench, 0, MS, u64::MAX).1, 0, "it was on between the looks");
     }
     burst(&mut bench, 0, MS, u64::MAX);
     assert_eq!(burst(&mut bench, 0, MS, u64::MAX).1, MS);
-    aside(&bench, 0, 4);
+    preempt(&bench, 0, 4);
     assert_eq!(burst(&mut bench, 0, 2 * MS, u64::MAX).1, MS);
 }
 

@@ -8,8 +8,9 @@
 //! Live, a best-effort tenant's outstanding time is its own clock's; here it is what the GPU has not done.
 
 use super::{Control, Mode, Room, Scenario, Seat, Time, Verdict};
-use policy::sharing::{self, Action, Filling, Gate, GpuView, LINGER, Neighbour, Own, Sharing, TICK, TenantView};
+use policy::sharing::{self, Action, Filling, Gate, GpuView, Neighbour, Own, Sharing, TICK, TenantView};
 use policy::{Span, TenantId};
+use share_core::{LEASE, Preemption, Step};
 
 /// One GPU's daemon, and the control pages that it writes.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) struct Weft {
     in_turns: bool,
     slices: Vec<Option<Span>>,
     /// By tenant: how long its work stays off, whatever happens.
-    off_until: Vec<Time>,
+    preemptions: Vec<Preemption>,
 }
 
 impl Weft {
@@ -44,7 +45,7 @@ impl Weft {
             neighbours: Vec::new(),
             in_turns,
             slices: vec![None; tenants],
-            off_until: vec![Time::ZERO; tenants],
+            preemptions: vec![Preemption::default(); tenants],
         }
     }
 
@@ -84,10 +85,14 @@ impl Control for Weft {
             return None;
         }
         self.read_neighbours(tenant, room);
-        if sharing::is_off(now, &self.pages[tenant], &self.neighbours) {
-            self.off_until[tenant] = now + LINGER;
+        let reason = sharing::is_off(now, &self.pages[tenant], &self.neighbours);
+        let preemption = &mut self.preemptions[tenant];
+        match preemption.poll(now.nanos(), reason, &LEASE) {
+            Step::Stay => {}
+            Step::Disable => preemption.disabled(true),
+            Step::Enable => preemption.enabled(true),
         }
-        Some(self.off_until[tenant]).filter(|until| now < *until)
+        preemption.until_ns().map(Time::from_nanos)
     }
 
     fn tick(&self) -> Option<Span> {
@@ -107,7 +112,7 @@ impl Control for Weft {
             burst_alone: seat.burst_alone,
             bursts: seat.bursts,
             slices: self.in_turns,
-            aside: self.in_turns,
+            preemptible: self.in_turns,
             ..TenantView::new(TenantId::new(index))
         };
         let view = GpuView { tenants: room.seats.iter().enumerate().map(view).collect(), memory_total: 0 };

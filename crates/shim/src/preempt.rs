@@ -1,0 +1,303 @@
+//! Preemption: a best-effort process's work is off the GPU while somebody more important is busy, and comes back.
+//!
+//! The driver can disable a process's channels and preempt their group: what runs stops in the middle of a kernel, and goes
+//! on when they are enabled. On an H200 the calls take 0.35 ms and 0.45 ms, and enabling 0.33 ms
+//! (`bench/hardware/doorbell.c`), so it is not done in a launch but by a thread of our own, which polls
+//! [`share_core::Preemption`] every [`POLL`]: a lease, whose invariants are there. It is started when the daemon first asks
+//! for it, takes no signals of the program's, and ends with the process, whose channels the driver then frees as it does with
+//! all others.
+//!
+//! A group is always preempted after its channels were disabled. Without that it goes on until its time slice ends, and now
+//! and then never runs again, whatever is enabled or launched: 34 of 582 times in the same program
+//! (`docs/benchmarks/doorbell.json`).
+//!
+//! | what fails | what becomes of the work |
+//! |---|---|
+//! | the daemon dies, or stops | enabled when its heartbeat is too old ([`Patience`]) |
+//! | the control page is rubbish | enabled |
+//! | a more important process dies or stops while it is busy | enabled when its claim is too old ([`Patience`]) |
+//! | somebody's busy period never ends | enabled for a moment now and then ([`share_core::Lease`]) |
+//! | the driver refuses to disable | enabled, and not asked again |
+//! | the driver refuses to preempt the group | disabled in the way that stops everybody for 0.25 ms, and is sure |
+//! | the driver refuses to enable | asked again, for as long as the channels are there |
+//! | our own code panics | enabled |
+
+use crate::channels::{self, Kind, Object};
+use crate::gpu::{self, Gpu};
+use crate::ops::launch::rivals;
+use share_core::{BusyPeriod, LEASE, Patience, Preemption, Step, daemon_is_dead};
+use shm::{Class, Control, Filling, Mode, PageWindow, now_ns};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Between two polls while it may have to be fast, and while not.
+const POLL: Duration = Duration::from_micros(50);
+const POLL_SLOWLY: Duration = Duration::from_millis(2);
+/// As precise as that asks for, in nanoseconds.
+const TIMER_SLACK: usize = 1_000;
+const STACK_BYTES: usize = 128 << 10;
+
+/// `NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS`.
+const DISABLE_CHANNELS: u32 = 0x2080_110b;
+/// `NVA06C_CTRL_CMD_PREEMPT`.
+const PREEMPT: u32 = 0xa06c_0105;
+/// As many as one call takes.
+const CHANNELS: usize = 64;
+/// Where nothing could be asked.
+const NOT_ASKED: u32 = u32::MAX;
+
+/// Parameters of [`DISABLE_CHANNELS`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Disable {
+    disable: u8,
+    padding: [u8; 3],
+    count: u32,
+    /// What runs goes on until its turn ends. Otherwise it is stopped at once, and so is, for 0.25 ms, everybody else.
+    scheduling_only: u8,
+    rewind: u8,
+    more_padding: [u8; 6],
+    event: u64,
+    clients: [u32; CHANNELS],
+    channels: [u32; CHANNELS],
+}
+
+const _: () = assert!(size_of::<Disable>() == 536);
+
+/// Parameters of [`PREEMPT`].
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PreemptGroup {
+    wait: u8,
+    manual_timeout: u8,
+    padding: [u8; 2],
+    timeout_us: u32,
+}
+
+const _: () = assert!(size_of::<PreemptGroup>() == 8);
+
+static RUNS: AtomicBool = AtomicBool::new(false);
+/// Time that work was off, all in all.
+static OFF_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Time that the process's work was off so far, as far as it is over.
+pub(crate) fn off_ns() -> u64 {
+    OFF_NS.load(Ordering::Relaxed)
+}
+
+/// Sees to it that there is the thread.
+#[cold]
+pub(crate) fn begin() {
+    if RUNS.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let program_s = block_signals();
+    let thread = std::thread::Builder::new().name("weft-preempt".to_owned()).stack_size(STACK_BYTES);
+    // Without a thread the gate does what it can; it is tried again with the next launch.
+    if thread.spawn(watch).is_err() {
+        RUNS.store(false, Ordering::Release);
+    }
+    // SAFETY: gives this thread back the mask that it had.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const program_s, std::ptr::null_mut()) };
+}
+
+/// Whether there is no need to.
+#[inline]
+pub(crate) fn runs() -> bool {
+    RUNS.load(Ordering::Relaxed)
+}
+
+/// In a child after `fork`: the thread is the parent's, and so are the channels.
+pub(crate) fn forget() {
+    RUNS.store(false, Ordering::Release);
+}
+
+/// A thread inherits who is blocked. Signals that say what a thread did itself are its own.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: all zeros is a whole set.
+    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: `all` is a whole set.
+    unsafe { libc::sigfillset(&raw mut all) };
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSYS, libc::SIGTRAP] {
+        // SAFETY: as above, and a signal that there is.
+        unsafe { libc::sigdelset(&raw mut all, signal) };
+    }
+    // SAFETY: two whole sets that outlive the call.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+    before
+}
+
+fn watch() {
+    // SAFETY: takes numbers, for this thread alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0) };
+    let mut own = Own::default();
+    loop {
+        let pause = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.tick()));
+        std::thread::sleep(pause.unwrap_or_else(|_| {
+            own.preemption.end();
+            POLL_SLOWLY
+        }));
+    }
+}
+
+/// Whether somebody more important needs the GPU and the daemon, which is alive, wants this process off it meanwhile.
+fn reason(now_ns: u64, control: &Control, mut rivals: impl Iterator<Item = BusyPeriod>) -> bool {
+    control.class == Class::BestEffort
+        && control.mode == Mode::Time
+        && control.filling == Filling::Nothing
+        && !daemon_is_dead(control.heartbeat_ns, now_ns, &Patience::USUAL)
+        && (control.held || rivals.any(|rival| rival.is_on(now_ns, &Patience::USUAL)))
+}
+
+/// This process's channels.
+#[derive(Default)]
+struct Own {
+    preemption: Preemption,
+    /// Those that are disabled, or may be.
+    channels: Vec<(u32, u32)>,
+    /// Since when; 0 while they are not.
+    since_ns: u64,
+}
+
+impl Own {
+    /// Polls, and does what is to be done. Returns when to poll again.
+    fn tick(&mut self) -> Duration {
+        let mut gpus = gpu::in_use();
+        let window = match (gpus.next(), gpus.next()) {
+            (Some(gpu), None) => gpu.window(),
+            _ => None,
+        };
+        let now = now_ns();
+        let (mut wanted, mut soon) = (false, false);
+        if let Some(window) = window
+            && let Some(control) = window.control().read()
+        {
+            let page = window.own();
+            let works = page.burst_since_ns.load(Ordering::Relaxed) != 0;
+            let refused = page.preempt_capability.load(Ordering::Relaxed) > 1;
+            wanted = works && !refused && reason(now, &control, rivals(window, control.above));
+            soon = works && control.filling == Filling::Nothing;
+        }
+        match self.preemption.poll(now, wanted, &LEASE) {
+            Step::Stay => {}
+            Step::Disable => self.disable(window, now),
+            Step::Enable => self.enable(),
+        }
+        if soon || !self.preemption.is_enabled() { POLL } else { POLL_SLOWLY }
+    }
+
+    fn disable(&mut self, window: Option<&PageWindow>, now_ns: u64) {
+        self.channels = channels::of_kernels().map(|channel| (channel.client(), channel.handle())).collect();
+        let status = take_off(&self.channels);
+        let all = status == 0;
+        self.preemption.disabled(all);
+        self.since_ns = if all { now_ns } else { 0 };
+        if let Some(window) = window {
+            let page = window.own();
+            page.preempt_capability.store(if all { 1 } else { status.max(2) }, Ordering::Relaxed);
+            page.preempted.store(all.into(), Ordering::Relaxed);
+            page.preemptions.fetch_add(all.into(), Ordering::Relaxed);
+        }
+    }
+
+    fn enable(&mut self) {
+        if switch(false, &self.channels, true) == 0 {
+            self.channels.clear();
+        }
+        // One that is gone meanwhile must not keep the others off.
+        self.channels.retain(|channel| {
+            switch(false, std::slice::from_ref(channel), true) != 0 && channels::is_there(Kind::Channel, *channel)
+        });
+        self.preemption.enabled(self.channels.is_empty());
+        if self.since_ns == 0 || !self.preemption.is_enabled() {
+            return;
+        }
+        let was_off = now_ns().saturating_sub(std::mem::take(&mut self.since_ns));
+        OFF_NS.fetch_add(was_off, Ordering::Relaxed);
+        for window in gpu::in_use().filter_map(Gpu::window) {
+            let page = window.own();
+            page.preempted.store(0, Ordering::Relaxed);
+            // What was launched before is done as much later.
+            page.busy_until_ns.fetch_add(was_off, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Disables channels and sees that nothing of them is on the GPU. What the driver answered.
+fn take_off(channels: &[(u32, u32)]) -> u32 {
+    let status = switch(true, channels, true);
+    if status != 0 || preempt_groups(channels) == 0 {
+        return status;
+    }
+    switch(true, channels, false)
+}
+
+/// Preempts the groups of channels. What the driver answered.
+fn preempt_groups(channels: &[(u32, u32)]) -> u32 {
+    let mut groups: Vec<(u32, u32)> = channels.iter().filter_map(|channel| channels::group_of(*channel)).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    if groups.is_empty() {
+        return NOT_ASKED;
+    }
+    let preempt = |group: &(u32, u32)| {
+        let object = channels::all(Kind::Group).find(|object| (object.client(), object.handle()) == *group);
+        object.map_or(NOT_ASKED, |object| object.control(PREEMPT, &mut PreemptGroup::default()))
+    };
+    groups.iter().map(preempt).find(|status| *status != 0).unwrap_or(0)
+}
+
+/// Disables channels, or enables them. What the driver answered.
+fn switch(disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 {
+    for part in channels.chunks(CHANNELS) {
+        let Some(subdevice) = subdevice_of(part[0].0) else { return NOT_ASKED };
+        let mut call = Disable {
+            disable: disable.into(),
+            padding: [0; 3],
+            count: part.len() as u32,
+            scheduling_only: scheduling_only.into(),
+            rewind: 0,
+            more_padding: [0; 6],
+            event: 0,
+            clients: [0; CHANNELS],
+            channels: [0; CHANNELS],
+        };
+        for (index, (client, channel)) in part.iter().enumerate() {
+            (call.clients[index], call.channels[index]) = (*client, *channel);
+        }
+        let status = subdevice.control(DISABLE_CHANNELS, &mut call);
+        if status != 0 {
+            return status;
+        }
+    }
+    0
+}
+
+fn subdevice_of(client: u32) -> Option<&'static Object> {
+    channels::all(Kind::Subdevice).find(|subdevice| subdevice.client() == client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000_000_000_000;
+    const BUSY: BusyPeriod = BusyPeriod { since_ns: NOW, until_ns: NOW + 800_000, gap_ns: 0, syncing_since_ns: 0 };
+
+    fn told() -> Control {
+        Control { class: Class::BestEffort, filling: Filling::Nothing, heartbeat_ns: NOW, ..Control::UNLIMITED }
+    }
+
+    #[test]
+    fn only_best_effort_processes_have_a_reason_and_only_with_a_daemon() {
+        let check = |control: Control| reason(NOW, &control, std::iter::once(BUSY));
+        assert!(check(told()));
+        assert!(reason(NOW, &Control { held: true, ..told() }, std::iter::empty()), "held is held");
+        assert!(!reason(NOW, &told(), std::iter::once(BusyPeriod::default())));
+        assert!(!check(Control { class: Class::Standard, ..told() }));
+        assert!(!check(Control { mode: Mode::Space, ..told() }));
+        assert!(!check(Control { filling: Filling::Gaps, ..told() }));
+        let dead = NOW - Patience::USUAL.heartbeat_ns - 1;
+        assert!(!check(Control { heartbeat_ns: dead, held: true, ..told() }));
+    }
+}
