@@ -2,6 +2,8 @@
 
 mod calm;
 mod port;
+mod server;
 
 pub use calm::when_calm;
 pub use port::free_port;
+pub use server::{Server, ask, outcome};

@@ -5,17 +5,12 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 use support::{root, weft};
-use tempfile::TempDir;
-use weft_tests::free_port;
+use weft_tests::Server;
 
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Deployments under way at a time: each is a Python that starts.
 const AT_ONCE: usize = 4;
 
@@ -289,86 +284,36 @@ fn example(folder: &Path) -> String {
     path.display().to_string()
 }
 
-struct Server {
-    process: Child,
-    folder: TempDir,
-    http: u16,
-    metrics: u16,
+fn start(folder: &Path) -> Server {
+    let state = root().join("target/tmp/serve-state");
+    let setup = Command::new(weft()).arg("setup").arg("--state").arg(&state).output().expect("weft runs");
+    assert!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stderr));
+    let printed = String::from_utf8(setup.stdout).unwrap();
+    let path = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_string();
+    let node = format!("[node]\npython = {:?}\nonnxruntime = {:?}\n", path("Python"), path("ONNX Runtime"));
+    let node = node + "virtual_gpus = 1\nload_timeout = \"20s\"\nbatch_timeout = \"3s\"\n";
+    let server = Server::start(weft(), folder, &node);
+    server.wait("the server to be ready", || server.status("/v2/health/ready") == Some(200));
+    server
 }
 
-impl Server {
-    fn start() -> Server {
-        let folder = tempfile::tempdir().unwrap();
-        let state = root().join("target/tmp/serve-state");
-        let setup = Command::new(weft()).arg("setup").arg("--state").arg(&state).output().expect("weft runs");
-        assert!(setup.status.success(), "{}", String::from_utf8_lossy(&setup.stderr));
-        let printed = String::from_utf8(setup.stdout).unwrap();
-        let path = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_string();
-        let node = format!("[node]\npython = {:?}\nonnxruntime = {:?}\n", path("Python"), path("ONNX Runtime"));
-        let config = folder.path().join("weft.toml");
-        fs::write(&config, node + "virtual_gpus = 1\nload_timeout = \"20s\"\nbatch_timeout = \"3s\"\n").unwrap();
-        let [http, grpc, metrics] = [(); 3].map(|()| free_port());
-        let mut command = Command::new(weft());
-        command.arg("up").arg(&config);
-        for (name, port) in [("--http", http), ("--grpc", grpc), ("--metrics", metrics)] {
-            command.arg(name).arg(format!("127.0.0.1:{port}"));
-        }
-        let talk = fs::File::create(folder.path().join("stderr.txt")).unwrap();
-        let process = command.stderr(Stdio::from(talk)).spawn().expect("weft runs");
-        let server = Server { process, folder, http, metrics };
-        server.wait("the server to be ready", || server.status("/v2/health/ready") == Some(200));
-        server
-    }
-
-    fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds() {
-            let said = fs::read_to_string(self.folder.path().join("stderr.txt")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "waited in vain for {what}; it said:\n{said}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn status(&self, path: &str) -> Option<u16> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.http)).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        text.split(' ').nth(1)?.parse().ok()
-    }
-
-    fn command(&self, words: &[&str]) -> Output {
-        let url = format!("http://127.0.0.1:{}", self.metrics);
-        let state = self.folder.path().join(".weft");
-        let command = Command::new(weft()).args(words).args(["--server", &url]).arg("--state").arg(state).output();
-        command.expect("weft runs")
-    }
-
-    fn deploy(&self, name: &str, file: Option<&Path>, more: &[String]) -> Output {
-        let file = file.map(|file| file.to_str().unwrap());
-        let words = ["deploy", name].into_iter().chain(file).chain(more.iter().map(String::as_str));
-        self.command(&words.collect::<Vec<_>>())
-    }
-
-    fn models(&self) -> Vec<Value> {
-        let listed: Value = serde_json::from_slice(&self.command(&["models", "--json"]).stdout).unwrap();
-        listed["models"].as_array().unwrap().clone()
-    }
-
-    /// Worker processes with a model of this test's.
-    fn workers(&self) -> Vec<String> {
-        let folder = self.folder.path().to_str().unwrap();
-        let commands = fs::read_dir("/proc").unwrap().flatten();
-        let commands = commands.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
-        commands.filter(|command| command.contains("--model") && command.contains(folder)).collect()
-    }
+fn deploy(server: &Server, name: &str, file: Option<&Path>, more: &[String]) -> Output {
+    let file = file.map(|file| file.to_str().unwrap());
+    let words = ["deploy", name].into_iter().chain(file).chain(more.iter().map(String::as_str));
+    server.run(&words.collect::<Vec<_>>())
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn models(server: &Server) -> Vec<Value> {
+    let listed: Value = serde_json::from_slice(&server.run(&["models", "--json"]).stdout).unwrap();
+    listed["models"].as_array().unwrap().clone()
+}
+
+/// Worker processes with a model of this test's.
+fn workers(folder: &Path) -> Vec<String> {
+    let folder = folder.to_str().unwrap();
+    let commands = fs::read_dir("/proc").unwrap().flatten();
+    let commands = commands.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    commands.filter(|command| command.contains("--model") && command.contains(folder)).collect()
 }
 
 /// Puts a model's file where its case wants it.
@@ -394,8 +339,8 @@ fn place(folder: &Path, name: &str, file: &File) -> Option<PathBuf> {
 
 /// What is wrong with how a broken model was refused.
 fn judge(server: &Server, name: &str, case: &Case) -> Result<(), String> {
-    let path = place(server.folder.path(), name, &case.file);
-    let refused = server.deploy(name, path.as_deref(), &case.more);
+    let path = place(server.folder(), name, &case.file);
+    let refused = deploy(server, name, path.as_deref(), &case.more);
     let said = String::from_utf8_lossy(&refused.stderr).trim_end().to_owned();
     let wrong = |what: &str| Err(format!("{name}: {what}; it said: {said:?}, expected: {:?}", case.expected));
     if refused.status.code() != Some(2) {
@@ -418,13 +363,14 @@ fn judge(server: &Server, name: &str, case: &Case) -> Result<(), String> {
 
 #[test]
 fn a_hundred_broken_models_are_refused_in_one_line_each() {
-    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path());
     let mut cases = Vec::new();
     raising(&mut cases);
     ending(&mut cases);
     answering(&mut cases);
     declaring(&mut cases);
-    slow(&mut cases, server.folder.path());
+    slow(&mut cases, server.folder());
     assert!(cases.len() >= 100, "{}", cases.len());
 
     let next = AtomicUsize::new(0);
@@ -443,12 +389,12 @@ fn a_hundred_broken_models_are_refused_in_one_line_each() {
     });
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 
-    server.wait("all of them to be gone", || server.models().is_empty());
-    server.wait("their workers to end", || server.workers().is_empty());
+    server.wait("all of them to be gone", || models(&server).is_empty());
+    server.wait("their workers to end", || workers(server.folder()).is_empty());
     assert_eq!(server.status("/v2/health/ready"), Some(200));
     // What is broken is the models: the same one, whole, is ready, and says how long it takes.
-    let path = place(server.folder.path(), "whole", &File::Text("py", Parts::good().write()));
-    let whole = server.deploy("whole", path.as_deref(), &["--slo".into(), "10s".into()]);
+    let path = place(server.folder(), "whole", &File::Text("py", Parts::good().write()));
+    let whole = deploy(&server, "whole", path.as_deref(), &["--slo".into(), "10s".into()]);
     let said = String::from_utf8_lossy(&whole.stdout).into_owned();
     assert!(
         said.starts_with("whole version 1 is ready: 1 request takes ") && said.ends_with(" (objective 10000 ms)\n"),
@@ -456,9 +402,9 @@ fn a_hundred_broken_models_are_refused_in_one_line_each() {
     );
     // One that takes no zeros is ready with a request that it takes.
     let text = Parts { predict: "return x if x.all() else {}['zero']".into(), ..Parts::good() }.write();
-    let path = place(server.folder.path(), "choosy", &File::Text("py", text));
-    let more = ["--slo", "10s", "--json", "--warmup", &example(server.folder.path())].map(String::from);
-    let choosy = server.deploy("choosy", path.as_deref(), &more);
+    let path = place(server.folder(), "choosy", &File::Text("py", text));
+    let more = ["--slo", "10s", "--json", "--warmup", &example(server.folder())].map(String::from);
+    let choosy = deploy(&server, "choosy", path.as_deref(), &more);
     let told: Value = serde_json::from_slice(&choosy.stdout).unwrap_or_default();
     assert_eq!((&told["name"], &told["state"]), (&"choosy".into(), &"ready".into()), "{choosy:?}");
     assert_eq!((told["measured"][0]["batch"].as_u64(), told["measured"][1]["batch"].as_u64()), (Some(1), Some(2)));

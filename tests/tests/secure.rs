@@ -10,87 +10,20 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use support::weft;
 use tempfile::TempDir;
-use weft_tests::free_port;
+use weft_tests::{Server, ask, outcome};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const MODEL: &str = "[node]\nvirtual_gpus = 1\n[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", \
                      beta = \"5ms\" }\nslo = \"2s\"\nenv = { SECRET = \"hunter2\" }\n";
 
-struct Server {
-    process: Child,
-    folder: TempDir,
-    http: u16,
-    metrics: u16,
-}
-
-impl Server {
-    /// A server whose settings are in its folder, where it is started.
-    fn start(config: &str) -> Server {
-        Server::start_in(tempfile::tempdir().unwrap(), config, "127.0.0.1")
-    }
-
-    fn start_in(folder: TempDir, config: &str, host: &str) -> Server {
-        fs::write(folder.path().join("weft.toml"), config).unwrap();
-        let [http, grpc, metrics] = [(); 3].map(|()| free_port());
-        let mut command = Command::new(weft());
-        command.arg("up").current_dir(folder.path());
-        for (name, port) in [("--http", http), ("--grpc", grpc), ("--metrics", metrics)] {
-            command.arg(name).arg(format!("{host}:{port}"));
-        }
-        let talk = fs::File::create(folder.path().join("stderr.txt")).unwrap();
-        let process = command.stderr(Stdio::from(talk)).spawn().expect("weft runs");
-        let server = Server { process, folder, http, metrics };
-        let deadline = Instant::now() + PATIENCE;
-        while !server.folder.path().join(format!(".weft/admin-{metrics}.sock")).exists() {
-            assert!(Instant::now() < deadline, "waited in vain for the server: {}", server.talk());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
-    }
-
-    fn talk(&self) -> String {
-        fs::read_to_string(self.folder.path().join("stderr.txt")).unwrap_or_default()
-    }
-
-    fn key(&self) -> String {
-        fs::read_to_string(self.folder.path().join(".weft/admin.key")).unwrap().trim().to_owned()
-    }
-
-    /// Runs a command in the server's folder, as it is written in the guide.
-    fn command(&self, arguments: &[&str]) -> Result<String, String> {
-        outcome(Command::new(weft()).args(arguments).current_dir(self.folder.path()).output().expect("weft runs"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn outcome(output: Output) -> Result<String, String> {
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
-}
-
-/// Sends a request as it is written; the status and the body of what comes back, or nothing.
-fn ask(port: u16, line: &str, head: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let host = if head.contains("Host:") { "" } else { "Host: 127.0.0.1\r\n" };
-    let length = body.len();
-    let text = format!("{line} HTTP/1.1\r\n{host}Connection: close\r\n{head}Content-Length: {length}\r\n\r\n{body}");
-    let _ = stream.write_all(text.as_bytes());
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    (head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), body.to_owned())
+/// A server in a folder of its own.
+fn serve(config: &str) -> (TempDir, Server) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(weft(), folder.path(), config);
+    (folder, server)
 }
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -98,39 +31,43 @@ const OTHER: &str = r#"{"name": "w", "kind": "virtual", "latency": {"alpha": "1m
 
 #[test]
 fn documented_commands_need_no_flag_in_the_servers_folder_and_the_key_elsewhere() {
-    let server = Server::start(MODEL);
-    let said = server.command(&["deploy", "w", "--virtual", "1ms,5ms", "--slo", "1s"]).unwrap();
+    let (_folder, server) = serve(MODEL);
+    let here = |arguments: &[&str]| {
+        outcome(&Command::new(weft()).args(arguments).current_dir(server.folder()).output().expect("weft runs"))
+            .unwrap()
+    };
+    let said = here(&["deploy", "w", "--virtual", "1ms,5ms", "--slo", "1s"]);
     assert_eq!(said, "w version 1 is ready: 1 request takes 6 ms, 32 take 37 ms (objective 1000 ms)\n");
-    assert!(server.command(&["models"]).unwrap().contains('w'));
-    server.command(&["explain", "w"]).unwrap();
-    server.command(&["logs", "w"]).unwrap();
-    server.command(&["undeploy", "w"]).unwrap();
-    assert!(!server.command(&["models", "--json"]).unwrap().contains("\"w\""));
+    assert!(here(&["models"]).contains('w'));
+    here(&["explain", "w"]);
+    here(&["logs", "w"]);
+    here(&["undeploy", "w"]);
+    assert!(!here(&["models", "--json"]).contains("\"w\""));
     // With its address it is the same server.
     let url = format!("http://127.0.0.1:{}", server.metrics);
-    server.command(&["models", "--server", &url]).unwrap();
+    here(&["models", "--server", &url]);
 
     let elsewhere = tempfile::tempdir().unwrap();
     let there = |arguments: &[&str], key: Option<&str>| {
         let mut command = Command::new(weft());
         command.args(arguments).current_dir(elsewhere.path());
         key.map(|key| command.env("WEFT_ADMIN_KEY", key));
-        outcome(command.output().expect("weft runs"))
+        outcome(&command.output().expect("weft runs"))
     };
     let refused = there(&["models", "--server", &url], None).unwrap_err();
     assert!(refused.contains("admin key") && refused.contains("--state"), "{refused}");
     let wrong = there(&["models", "--server", &url], Some("wrong")).unwrap_err();
     assert!(wrong.contains("the admin key is missing or wrong"), "{wrong}");
     there(&["models", "--server", &url], Some(&server.key())).unwrap();
-    let state = server.folder.path().join(".weft").display().to_string();
+    let state = server.folder().join(".weft").display().to_string();
     there(&["models", "--state", &state], None).unwrap();
 }
 
 #[test]
 #[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn another_user_of_the_machine_reads_nothing_and_changes_nothing() {
-    let server = Server::start(MODEL);
-    let state = server.folder.path().join(".weft");
+    let (_folder, server) = serve(MODEL);
+    let state = server.folder().join(".weft");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let (key, socket) = (state.join("admin.key"), state.join(format!("admin-{}.sock", server.metrics)));
     assert_eq!((mode(&state), mode(&key), mode(&socket)), (0o700, 0o600, 0o600));
@@ -143,7 +80,7 @@ fn another_user_of_the_machine_reads_nothing_and_changes_nothing() {
     // Even where the folder is not in the way, the file is, and the kernel tells the server who comes by the socket.
     for open in [false, true] {
         if open {
-            fs::set_permissions(server.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::set_permissions(server.folder(), fs::Permissions::from_mode(0o755)).unwrap();
             fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
             fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
         }
@@ -163,7 +100,7 @@ fn another_user_of_the_machine_reads_nothing_and_changes_nothing() {
         });
         assert_eq!(stranger.join().unwrap(), (false, String::new(), 401), "open: {open}");
     }
-    let talk = server.talk();
+    let talk = server.log();
     assert!(talk.contains("a connection to the admin socket from another user"), "{talk}");
     assert!(talk.contains("the admin key is missing or wrong"), "{talk}");
     assert_eq!(server.command(&["models"]).unwrap().lines().count(), 2, "nothing was deployed");
@@ -171,7 +108,7 @@ fn another_user_of_the_machine_reads_nothing_and_changes_nothing() {
 
 #[test]
 fn pages_and_strangers_are_refused_with_a_line_in_the_log() {
-    let server = Server::start(MODEL);
+    let (_folder, server) = serve(MODEL);
     let key = format!("Authorization: Bearer {}\r\n", server.key());
     let metrics = |line: &str, head: &str, body: &str| ask(server.metrics, line, head, body).0;
     let http = |line: &str, head: &str, body: &str| ask(server.http, line, head, body).0;
@@ -195,7 +132,7 @@ fn pages_and_strangers_are_refused_with_a_line_in_the_log() {
     fs::remove_file(object).unwrap();
     assert!(status == 400 && why.contains("takes no shared memory") && kept == b"safe", "{status} {why}");
     assert_eq!(http(unload, &key, "{}"), 200);
-    let talk = server.talk();
+    let talk = server.log();
     for line in
         ["comes from a page of `http://evil.example`", "the request is for `rebound.example`", "takes no shared memory"]
     {
@@ -205,14 +142,14 @@ fn pages_and_strangers_are_refused_with_a_line_in_the_log() {
 
 #[test]
 fn secrets_of_a_deployment_are_not_shown() {
-    let server = Server::start(MODEL);
+    let (_folder, server) = serve(MODEL);
     let shown = server.command(&["models", "--json"]).unwrap();
     assert!(shown.contains("SECRET") && shown.contains("(not shown)"), "{shown}");
     let key = format!("Authorization: Bearer {}\r\n", server.key());
     let data = ask(server.metrics, "GET /ui/data?since=0", "", "").1;
     let config = ask(server.http, "GET /v2/models/v/config", "", "").1;
     let models = ask(server.metrics, "GET /admin/models", &key, "").1;
-    for text in [shown, data, config, models, server.talk()] {
+    for text in [shown, data, config, models, server.log()] {
         assert!(!text.is_empty() && !text.contains("hunter2"), "{text}");
     }
     let bad = json!({"name": "w", "kind": "python", "path": "x.py", "env": {"PYTHONPATH": "/tmp"}}).to_string();
@@ -222,11 +159,66 @@ fn secrets_of_a_deployment_are_not_shown() {
 
 #[test]
 fn three_hundred_idle_connections_do_not_delay_the_health_check() {
-    let server = Server::start(MODEL);
+    let (_folder, server) = serve(MODEL);
     let _held: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(("127.0.0.1", server.metrics)).unwrap()).collect();
     let begun = Instant::now();
     assert_eq!(ask(server.metrics, "GET /health", "", ""), (200, "ok\n".to_owned()));
     assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+}
+
+#[test]
+fn clients_leave_files_for_administrators_and_one_byte_holds_no_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    // Fewer files than the connections that a server would take.
+    let few = folder.path().join("weft-with-few-files");
+    fs::write(&few, format!("#!/bin/sh\nulimit -n 700\nexec {} \"$@\"\n", weft().display())).unwrap();
+    fs::set_permissions(&few, fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::start(&few, folder.path(), MODEL);
+    let open = |port: u16| -> Vec<TcpStream> {
+        let mut streams: Vec<TcpStream> = (0..500).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+        streams.iter_mut().for_each(|stream| drop(stream.write_all(b"P")));
+        streams
+    };
+    let (grpc, http) = (open(server.grpc), open(server.http));
+    for _ in 0..5 {
+        let begun = Instant::now();
+        assert_eq!(ask(server.metrics, "GET /health", "", "").0, 200);
+        assert!(begun.elapsed() < Duration::from_secs(5), "it took {:?}", begun.elapsed());
+    }
+    server.command(&["models"]).unwrap();
+    // Each is closed, though it said something.
+    for mut stream in grpc {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest);
+        assert!(ended.is_ok() || ended.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset));
+    }
+    drop(http);
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+fn a_state_folder_that_others_may_have_filled_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join(".weft");
+    let refused = |what: &str| {
+        let mut server = Server::spawn("127.0.0.1", weft(), folder.path(), MODEL);
+        assert_eq!(server.ended(), Some(1), "{}", server.log());
+        assert!(server.log().contains(what), "{}", server.log());
+    };
+    fs::create_dir(&state).unwrap();
+    fs::write(state.join("deployments.txt"), "").unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
+    refused("everybody may write to it");
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: only root can give a folder away; run this test as root");
+    }
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(&state, Some(65_534), Some(65_534)).unwrap();
+    refused("it belongs to another user");
+    fs::rename(&state, folder.path().join("theirs")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("theirs"), &state).unwrap();
+    refused("it belongs to another user");
 }
 
 #[test]
@@ -248,10 +240,11 @@ fn there_is_no_cluster_without_a_token() {
 
 #[test]
 fn listening_for_other_machines_without_tls_is_said_loudly() {
-    let server = Server::start_in(tempfile::tempdir().unwrap(), MODEL, "0.0.0.0");
-    let talk = server.talk();
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_on("0.0.0.0", weft(), folder.path(), MODEL);
+    let talk = server.log();
     assert!(talk.contains("WARN") && talk.matches("WITHOUT TLS").count() == 3, "{talk}");
-    assert!(!Server::start(MODEL).talk().contains("WITHOUT TLS"));
+    assert!(!serve(MODEL).1.log().contains("WITHOUT TLS"));
 }
 
 #[test]
@@ -261,7 +254,7 @@ fn tls_covers_every_port_and_commands_speak_it() {
     fs::write(folder.path().join("own.pem"), made.cert.pem()).unwrap();
     fs::write(folder.path().join("own.key"), made.signing_key.serialize_pem()).unwrap();
     let config = format!("[tls]\ncertificate = \"own.pem\"\nkey = \"own.key\"\n{MODEL}");
-    let server = Server::start_in(folder, &config, "127.0.0.1");
+    let server = Server::start(weft(), folder.path(), &config);
     for (port, line) in [(server.metrics, "GET /health"), (server.http, "GET /v2/health/live")] {
         assert_eq!(ask(port, line, "", "").0, 0, "{line} is not answered in clear");
     }
@@ -269,11 +262,11 @@ fn tls_covers_every_port_and_commands_speak_it() {
     // From elsewhere: with the key, and the certificate that vouches for the server.
     let elsewhere = tempfile::tempdir().unwrap();
     let url = format!("https://127.0.0.1:{}", server.metrics);
-    let certificate = server.folder.path().join("own.pem").display().to_string();
+    let certificate = server.folder().join("own.pem").display().to_string();
     let there = |more: &[&str]| {
         let mut command = Command::new(weft());
         command.args(["models", "--json", "--server", &url, "--key", &server.key()]).args(more);
-        outcome(command.current_dir(elsewhere.path()).output().expect("weft runs"))
+        outcome(&command.current_dir(elsewhere.path()).output().expect("weft runs"))
     };
     let models: Value = serde_json::from_str(&there(&["--ca", &certificate]).unwrap()).unwrap();
     assert_eq!(models["models"][0]["name"], "v");

@@ -7,84 +7,34 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 use support::weft;
-use weft_tests::free_port;
+use weft_tests::Server;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A server over a folder that outlives it.
-struct Server {
-    process: Child,
-    http: u16,
-    metrics: u16,
+/// Starts a server over a folder that outlives it.
+fn start(folder: &Path, models: &str) -> Server {
+    Server::start(weft(), folder, &config(models))
 }
 
-impl Server {
-    /// Starts it, and waits until it answers.
-    fn start(folder: &Path, models: &str) -> Server {
-        let mut server = Server::spawn(folder, models);
-        let deadline = Instant::now() + PATIENCE;
-        while !server.run(folder, &["models"]).status.success() {
-            let ended = server.process.try_wait().unwrap();
-            assert!(ended.is_none() && Instant::now() < deadline, "{ended:?}: {}", log(folder));
-        }
-        server
-    }
-
-    fn spawn(folder: &Path, models: &str) -> Server {
-        fs::write(folder.join("weft.toml"), format!("[node]\nvirtual_gpus = 1\n{models}")).unwrap();
-        let [http, grpc, metrics] = [(); 3].map(|()| free_port());
-        // A file that would become too large is an error to it and not its end.
-        let mut command = Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(weft()).arg("up").current_dir(folder);
-        for (name, port) in [("--http", http), ("--grpc", grpc), ("--metrics", metrics)] {
-            command.arg(name).arg(format!("127.0.0.1:{port}"));
-        }
-        let talk = fs::File::create(folder.join("log")).unwrap();
-        Server { process: command.stderr(Stdio::from(talk)).spawn().expect("weft runs"), http, metrics }
-    }
-
-    fn run(&self, folder: &Path, arguments: &[&str]) -> Output {
-        let server = format!("http://127.0.0.1:{}", self.metrics);
-        let mut command = Command::new(weft());
-        command.args(arguments).args(["--server", &server]).current_dir(folder).output().expect("weft runs")
-    }
-
-    fn deploy(&self, folder: &Path, name: &str) {
-        let done = self.run(folder, &["deploy", name, "--virtual", "1ms,5ms"]);
-        assert!(done.status.success(), "{}", told(&done));
-    }
-
-    /// State, source and reason of a model.
-    fn model(&self, folder: &Path, name: &str) -> Option<[String; 3]> {
-        let listed = self.run(folder, &["models", "--json"]);
-        let listed: Value = serde_json::from_slice(&listed.stdout).expect("it is JSON");
-        let found = listed["models"].as_array().unwrap().iter().find(|model| model["name"] == name)?.clone();
-        Some(["state", "source", "reason"].map(|key| found[key].as_str().unwrap().to_owned()))
-    }
-
-    fn is_ready(&self, folder: &Path, name: &str) -> bool {
-        self.model(folder, name).is_some_and(|[state, ..]| state == "ready")
-    }
-
-    fn stop(mut self) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        assert!(self.process.wait().unwrap().success());
-    }
+fn config(models: &str) -> String {
+    format!("[node]\nvirtual_gpus = 1\n{models}")
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn deploy(server: &Server, name: &str) {
+    let done = server.run(&["deploy", name, "--virtual", "1ms,5ms"]);
+    assert!(done.status.success(), "{}", told(&done));
 }
 
-fn log(folder: &Path) -> String {
-    fs::read_to_string(folder.join("log")).unwrap_or_default()
+/// State, source and reason of a model.
+fn model(server: &Server, name: &str) -> Option<[String; 3]> {
+    let listed = server.run(&["models", "--json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("it is JSON");
+    let found = listed["models"].as_array().unwrap().iter().find(|model| model["name"] == name)?.clone();
+    Some(["state", "source", "reason"].map(|key| found[key].as_str().unwrap().to_owned()))
+}
+
+fn is_ready(server: &Server, name: &str) -> bool {
+    model(server, name).is_some_and(|[state, ..]| state == "ready")
 }
 
 /// Everything that a command said.
@@ -111,9 +61,9 @@ fn virtual_model(name: &str) -> String {
 fn a_full_disk_loses_nothing_and_needs_no_restart() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
-    let server = Server::start(folder, "");
-    server.deploy(folder, "first");
-    let (pid, size) = (server.process.id().to_string(), fs::metadata(file(folder)).unwrap().len());
+    let server = start(folder, "");
+    deploy(&server, "first");
+    let (pid, size) = (server.pid().to_string(), fs::metadata(file(folder)).unwrap().len());
     let limit = |bytes: &str| {
         let set = Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={bytes}")]).status();
         assert!(set.expect("prlimit of util-linux runs").success());
@@ -121,25 +71,25 @@ fn a_full_disk_loses_nothing_and_needs_no_restart() {
     // Every length that is too short, in steps: the write ends in the middle of a line, or with the first byte.
     for most in (0..size + 100).step_by(61) {
         limit(&format!("{most}:"));
-        let refused = server.run(folder, &["deploy", "second", "--virtual", "1ms,5ms"]);
+        let refused = server.run(&["deploy", "second", "--virtual", "1ms,5ms"]);
         let (code, words) = (refused.status.code(), told(&refused));
         assert!(code == Some(2) && words.contains("make room on that disk and try again"), "{most}: {words}");
-        assert!(server.is_ready(folder, "first") && server.model(folder, "second").is_none(), "{most}");
+        assert!(is_ready(&server, "first") && model(&server, "second").is_none(), "{most}");
     }
     limit("unlimited:");
-    server.deploy(folder, "second");
+    deploy(&server, "second");
     server.stop();
-    let server = Server::start(folder, "");
-    assert!(server.is_ready(folder, "first") && server.is_ready(folder, "second"));
+    let server = start(folder, "");
+    assert!(is_ready(&server, "first") && is_ready(&server, "second"));
 }
 
 #[test]
 fn a_damaged_record_is_one_models_trouble() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
-    let server = Server::start(folder, "");
+    let server = start(folder, "");
     for name in ["one", "two", "three"] {
-        server.deploy(folder, name);
+        deploy(&server, name);
     }
     let (code, words) = alone(folder, &["store", "check"]);
     assert!(code == Some(1) && words.contains("another `weft` is running with them"), "{words}");
@@ -148,20 +98,20 @@ fn a_damaged_record_is_one_models_trouble() {
     let text = fs::read_to_string(file(folder)).unwrap();
     fs::write(file(folder), text.replacen("two:1 {", "two:1 }", 1)).unwrap();
 
-    let server = Server::start(folder, "");
-    assert!(server.is_ready(folder, "one") && server.is_ready(folder, "three"));
-    let [state, source, reason] = server.model(folder, "two").unwrap();
+    let server = start(folder, "");
+    assert!(is_ready(&server, "one") && is_ready(&server, "three"));
+    let [state, source, reason] = model(&server, "two").unwrap();
     assert_eq!((state.as_str(), source.as_str()), ("unavailable", "command"));
     assert!(reason.contains("its checksum is wrong") && reason.contains("deploy it again, or undeploy it"), "{reason}");
-    assert!(log(folder).contains("two:1") && log(folder).contains("its checksum is wrong"), "{}", log(folder));
+    assert!(server.log().contains("two:1") && server.log().contains("its checksum is wrong"), "{}", server.log());
     let url = format!("http://127.0.0.1:{}/v2/repository/index", server.http);
     let index = Command::new("curl").args(["--silent", "--request", "POST", &url]).output().expect("curl runs");
     let index: Value = serde_json::from_slice(&index.stdout).unwrap();
     let two = index.as_array().unwrap().iter().find(|model| model["name"] == "two").unwrap();
     assert!(two["state"] == "UNAVAILABLE" && two["reason"].as_str().unwrap().contains("checksum"), "{index}");
-    let scaled = server.run(folder, &["set", "two", "--replicas", "2"]);
+    let scaled = server.run(&["set", "two", "--replicas", "2"]);
     assert!(!scaled.status.success() && told(&scaled).contains("cannot be read"), "{}", told(&scaled));
-    server.deploy(folder, "four");
+    deploy(&server, "four");
     server.stop();
 
     let (code, words) = alone(folder, &["store", "check"]);
@@ -171,8 +121,8 @@ fn a_damaged_record_is_one_models_trouble() {
     assert_eq!((json["ok"].as_bool(), json["records"].as_array().unwrap().len()), (Some(false), 4), "{json}");
 
     // A deployment takes its place.
-    let server = Server::start(folder, "");
-    server.deploy(folder, "two");
+    let server = start(folder, "");
+    deploy(&server, "two");
     server.stop();
     assert_eq!(alone(folder, &["store", "check"]).0, Some(0));
 }
@@ -181,23 +131,23 @@ fn a_damaged_record_is_one_models_trouble() {
 fn a_file_that_is_not_whole_stops_the_start_and_can_be_repaired() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
-    let server = Server::start(folder, "");
-    server.deploy(folder, "one");
-    server.deploy(folder, "two");
+    let server = start(folder, "");
+    deploy(&server, "one");
+    deploy(&server, "two");
     server.stop();
     let whole = fs::read(file(folder)).unwrap();
     for length in [0, 5, whole.len() / 2, whole.len() - 1] {
         fs::write(file(folder), &whole[..length]).unwrap();
-        let mut server = Server::spawn(folder, "");
-        assert_eq!(server.process.wait().unwrap().code(), Some(1));
-        assert!(log(folder).contains("weft store repair --state"), "{length}: {}", log(folder));
+        let mut server = Server::spawn("127.0.0.1", weft(), folder, &config(""));
+        assert_eq!(server.ended(), Some(1));
+        assert!(server.log().contains("weft store repair --state"), "{length}: {}", server.log());
         assert_eq!(fs::read(file(folder)).unwrap(), whole[..length], "it is left as it is");
     }
     let (code, words) = alone(folder, &["store", "repair"]);
     assert!(code == Some(0) && words.contains("kept 2 of 3 records"), "{words}");
     assert!(fs::read_to_string(folder.join(".weft/deployments.txt.damaged")).unwrap().contains(" end 2"));
-    let server = Server::start(folder, "");
-    assert!(server.is_ready(folder, "one") && server.is_ready(folder, "two"));
+    let server = start(folder, "");
+    assert!(is_ready(&server, "one") && is_ready(&server, "two"));
 }
 
 #[test]
@@ -205,10 +155,10 @@ fn the_configuration_file_and_commands_do_not_override_each_other() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path();
     let both = virtual_model("written") + &virtual_model("adopted");
-    let server = Server::start(folder, &virtual_model("written"));
-    server.deploy(folder, "typed");
-    server.deploy(folder, "adopted");
-    let source = |server: &Server, name: &str| server.model(folder, name).map(|[_, source, _]| source);
+    let server = start(folder, &virtual_model("written"));
+    deploy(&server, "typed");
+    deploy(&server, "adopted");
+    let source = |server: &Server, name: &str| model(server, name).map(|[_, source, _]| source);
     assert_eq!(source(&server, "written").as_deref(), Some("file"));
     assert_eq!(source(&server, "typed").as_deref(), Some("command"));
     let refused: [&[&str]; 3] = [
@@ -217,27 +167,27 @@ fn the_configuration_file_and_commands_do_not_override_each_other() {
         &["set", "written", "--replicas", "2"],
     ];
     for arguments in refused {
-        let refused = server.run(folder, arguments);
+        let refused = server.run(arguments);
         let words = told(&refused);
         assert!(refused.status.code() == Some(2) && words.contains("is in the configuration file"), "{words}");
     }
-    assert!(server.is_ready(folder, "written"));
+    assert!(is_ready(&server, "written"));
     server.stop();
 
     // The file takes over what a command deployed, and says so.
-    let server = Server::start(folder, &both);
-    let table = told(&server.run(folder, &["models"]));
+    let server = start(folder, &both);
+    let table = told(&server.run(&["models"]));
     assert!(table.contains("file, over a command"), "{table}");
-    assert!(log(folder).contains("`adopted` version 1 was deployed by a command"), "{}", log(folder));
+    assert!(server.log().contains("`adopted` version 1 was deployed by a command"), "{}", server.log());
     server.stop();
 
     // What left the file is gone, and what commands deployed is there.
-    let server = Server::start(folder, "");
-    assert!(server.model(folder, "written").is_none() && server.model(folder, "adopted").is_none());
-    assert!(server.is_ready(folder, "typed"));
-    assert!(server.run(folder, &["undeploy", "typed"]).status.success());
+    let server = start(folder, "");
+    assert!(model(&server, "written").is_none() && model(&server, "adopted").is_none());
+    assert!(is_ready(&server, "typed"));
+    assert!(server.run(&["undeploy", "typed"]).status.success());
     server.stop();
-    assert!(Server::start(folder, "").model(folder, "typed").is_none());
+    assert!(model(&start(folder, ""), "typed").is_none());
 }
 
 #[test]
@@ -246,11 +196,11 @@ fn the_state_folder_is_its_owners() {
     let folder = scratch.path();
     fs::create_dir(folder.join(".weft")).unwrap();
     fs::set_permissions(folder.join(".weft"), PermissionsExt::from_mode(0o755)).unwrap();
-    let server = Server::start(folder, "");
-    server.deploy(folder, "secret");
+    let server = start(folder, "");
+    deploy(&server, "secret");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&folder.join(".weft")), mode(&file(folder))), (0o700, 0o600));
-    assert!(log(folder).contains("open to others (mode 755)"), "{}", log(folder));
+    assert!(server.log().contains("open to others (mode 755)"), "{}", server.log());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What clients see of two builds of `weft` when nothing fails: `cargo xtask compare-serving`.
 //!
-//! Only ratios within one round mean anything on a machine that others use too: in each round both builds are started
-//! anew and measured in short slices, in turns, while the other has nothing to do. Both read the same configuration, and
-//! nothing is asked of their administrators.
+//! Only ratios mean anything on a machine that others use too: in each round both builds are started anew and measured in
+//! slices of a tenth of a second, in turns, while the other has nothing to do. What disturbs the machine disturbs both. Both
+//! read the same configuration, and nothing is asked of their administrators.
 
 use crate::connection::Connection;
 use crate::machine::Machine;
@@ -13,19 +13,17 @@ use crate::setup;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
-use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Compare throughput and p99 of two builds of weft, in turns.
 ///
-/// Each serves an echo model in Python and a virtual model with `weft up`. Throughput is that of 16 connections which each
-/// send the next request when the last was answered; p99 is that of `weft load` of the new build at half the throughput
-/// of the old one. Prints a table, writes target/compare-serving/results.json, and fails when the new build is surely worse
-/// by more than the tolerance: the whole 95% confidence interval of the median of the rounds' ratios is beyond it. Leave the
-/// machine alone meanwhile; it takes about 10 minutes.
+/// Each serves an echo model in Python and a virtual model with `weft up`, to one connection and to sixteen that each send
+/// the next request when the last was answered. Throughput and p99 of a round are the medians of its slices. Prints a table,
+/// writes target/compare-serving/results.json, and fails when the new build is surely worse by more than the tolerance: the
+/// whole 95% confidence interval of the median of the rounds' ratios is beyond it. Leave the machine alone meanwhile; it takes
+/// about 10 minutes.
 ///
 /// Example: cargo xtask compare-serving --base ../old/target/release/weft --new target/release/weft
 #[derive(clap::Args)]
@@ -52,50 +50,41 @@ pub(crate) struct Arguments {
 }
 
 const MODELS: [&str; 2] = ["echo", "virtual"];
-/// Requests that are under way at a time when throughput is measured.
-const CONNECTIONS: usize = 16;
+/// Requests that are under way at a time.
+const CONNECTIONS: [usize; 2] = [1, 16];
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Slices of a measurement, and whose turn it is: neither build is always first.
+/// Shorter than most of what disturbs a machine, and long enough for a p99 of its own.
+const SLICE: Duration = Duration::from_millis(100);
+/// Whose turn it is, over and over: neither build is always first.
 const TURNS: [usize; 8] = [0, 1, 1, 0, 1, 0, 0, 1];
-const SLICES: u32 = TURNS.len() as u32 / 2;
 const START: Duration = Duration::from_secs(60);
 /// An answer that takes longer is an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One build in one round, with one model.
+/// One build in one round.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Sample {
-    /// Requests a second in a closed loop.
+    /// Answers a second.
     throughput: f64,
-    /// The median of its slices.
     p99_ms: f64,
-    /// Slices in which `weft load` itself could not keep up.
-    generator_late: usize,
-    /// Requests that `weft load` got no answer to.
-    unanswered: u64,
+    /// Answers that were no results.
+    refused: usize,
+    /// Of the server and its workers, for each answer: what the machine's host takes away is not in it.
+    processor_us: f64,
 }
 
-/// A part of what a sample is made of.
-#[derive(Clone, Copy, Debug)]
-struct Slice {
-    p99_ms: f64,
-    generator_late: bool,
-    unanswered: u64,
-}
-
-/// Both builds in one round, with one model.
+/// Both builds in one round.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Round {
     base: Sample,
     new: Sample,
 }
 
-/// All rounds of a model.
+/// All rounds of a model under a load.
 #[derive(Debug, Serialize)]
 struct Compared {
     model: &'static str,
-    /// Requests a second at which p99 was measured.
-    rate: f64,
+    connections: usize,
     rounds: Vec<Round>,
 }
 
@@ -108,7 +97,7 @@ struct Results {
     date: String,
     /// Of the machine's time, by its host.
     stolen_percent: f64,
-    models: Vec<Compared>,
+    loads: Vec<Compared>,
 }
 
 pub(crate) fn compare_serving(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
@@ -123,7 +112,7 @@ pub(crate) fn compare_serving(workspace: &Workspace, arguments: &Arguments) -> R
     for build in &bench.builds {
         ensure!(build.is_file(), "find a weft at {}: build it first", build.display());
     }
-    let models = bench.measure(arguments.rounds)?;
+    let loads = bench.measure(arguments.rounds)?;
     let said = |build: &Path| Program::new(build).arguments(["--version"]).read().map(|text| text.trim().to_owned());
     let results = Results {
         command: format!("cargo xtask compare-serving --rounds {} --seconds {}", arguments.rounds, arguments.seconds),
@@ -132,7 +121,7 @@ pub(crate) fn compare_serving(workspace: &Workspace, arguments: &Arguments) -> R
         machine: Machine::here(),
         date: Program::new("date").arguments(["-u", "+%Y-%m-%d"]).read()?.trim().to_owned(),
         stolen_percent: MachineTime::now().stolen_since(began) * 100.0,
-        models,
+        loads,
     };
     let json = arguments.json.clone().unwrap_or_else(|| bench.folder.join("results.json"));
     let text = serde_json::to_string_pretty(&results).context("write the results as JSON")? + "\n";
@@ -141,9 +130,6 @@ pub(crate) fn compare_serving(workspace: &Workspace, arguments: &Arguments) -> R
     eprintln!("\n{}\nwrote {}", table(&results, &figures), workspace.relative(&json));
     let worse = figures.iter().filter(|figure| figure.verdict == Verdict::Worse).map(|figure| figure.what.as_str());
     let worse: Vec<&str> = worse.collect();
-    let unanswered = results.models.iter().flat_map(|compared| &compared.rounds).map(|round| round.new.unanswered);
-    let unanswered: u64 = unanswered.sum();
-    ensure!(unanswered == 0, "answer every request with the new build: {unanswered} got none");
     ensure!(worse.is_empty(), "stay within {}% of the base: {}", arguments.tolerance, worse.join("; "));
     Ok(())
 }
@@ -158,47 +144,46 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn measure(&self, rounds: u64) -> Result<Vec<Compared>> {
-        let server = self.start(0)?;
-        let mut models = Vec::new();
-        for model in MODELS {
-            closed_loop(server.ports.http, model, WARM_UP)?;
-            let rate = closed_loop(server.ports.http, model, self.length)? / 2.0;
-            models.push(Compared { model, rate, rounds: Vec::new() });
-        }
-        server.stop()?;
+        let loads = MODELS.iter().flat_map(|model| CONNECTIONS.map(|connections| (*model, connections)));
+        let load = |(model, connections)| Compared { model, connections, rounds: Vec::new() };
+        let mut all: Vec<Compared> = loads.map(load).collect();
         for round in 1..=rounds {
             let servers = [self.start(0)?, self.start(1)?];
-            for compared in &mut models {
+            for compared in &mut all {
                 let measured = self.round(&servers, compared)?;
                 let ratio = measured.new.throughput / measured.base.throughput;
-                eprintln!("  round {round}/{rounds}, {}: throughput x {ratio:.3}", compared.model);
-                compared.rounds.push(measured);
+                let Compared { model, connections, rounds: done } = compared;
+                eprintln!("  round {round}/{rounds}, {model}, {connections} at a time: throughput x {ratio:.3}");
+                done.push(measured);
             }
             servers.into_iter().try_for_each(Server::stop)?;
         }
-        Ok(models)
+        Ok(all)
     }
 
-    /// Measures both builds with a model.
-    fn round(&self, servers: &[Server; 2], Compared { model, rate, .. }: &Compared) -> Result<Round> {
-        let slice = self.length / SLICES;
+    /// Measures both builds under a load.
+    fn round(&self, servers: &[Server; 2], Compared { model, connections, .. }: &Compared) -> Result<Round> {
+        let mut clients = Vec::new();
         for server in servers {
-            closed_loop(server.ports.http, model, WARM_UP)?;
+            let mut own = Clients::open(server.ports.http, model, *connections)?;
+            own.ask(WARM_UP)?;
+            clients.push(own);
         }
-        let mut throughputs = [Vec::new(), Vec::new()];
-        for build in TURNS {
-            throughputs[build].push(closed_loop(servers[build].ports.http, model, slice)?);
-        }
+        let before = servers.each_ref().map(Server::processor_time);
         let mut slices = [Vec::new(), Vec::new()];
-        for build in TURNS {
-            slices[build].push(self.open_loop(&servers[build], model, *rate, slice)?);
+        let count = (self.length.as_millis() / SLICE.as_millis()) as usize * 2;
+        for build in TURNS.into_iter().cycle().take(count) {
+            slices[build].push(clients[build].ask(SLICE)?);
         }
+        let used = [0, 1].map(|build| servers[build].processor_time().saturating_sub(before[build]));
         let sample = |build: usize| {
-            let throughput = throughputs[build].iter().sum::<f64>() / f64::from(SLICES);
-            let p99_ms = Spread::of(slices[build].iter().map(|slice| slice.p99_ms)).context("measure p99")?.median;
-            let generator_late = slices[build].iter().filter(|slice| slice.generator_late).count();
-            let unanswered = slices[build].iter().map(|slice| slice.unanswered).sum();
-            Ok::<_, anyhow::Error>(Sample { throughput, p99_ms, generator_late, unanswered })
+            let slices = &slices[build];
+            let answers: usize = slices.iter().map(|slice| slice.took_ms.len()).sum();
+            let processor_us = used[build].as_secs_f64() * 1e6 / answers.max(1) as f64;
+            let throughput = Spread::of(slices.iter().map(|slice| slice.throughput)).context("measure throughput")?;
+            let p99 = Spread::of(slices.iter().filter_map(Slice::p99_ms)).context("measure p99")?;
+            let refused = slices.iter().map(|slice| slice.refused).sum();
+            Ok::<_, anyhow::Error>(Sample { throughput: throughput.median, p99_ms: p99.median, refused, processor_us })
         };
         Ok(Round { base: sample(0)?, new: sample(1)? })
     }
@@ -227,47 +212,61 @@ impl Bench<'_> {
         MODELS.iter().try_for_each(|model| server.wait_until_asked(model, START))?;
         Ok(server)
     }
+}
 
-    /// What `weft load` sees at this rate.
-    fn open_loop(&self, server: &Server, model: &str, rate: f64, length: Duration) -> Result<Slice> {
-        let (url, rate) = (format!("http://127.0.0.1:{}", server.ports.http), format!("{rate:.2}"));
-        let length = format!("{}ms", length.as_millis());
-        let words = ["load", "--url", &url, "--model", model, "--rate", &rate, "--duration", &length];
-        let words = words.into_iter().chain(["--warmup", "500ms", "--shape", "INPUT:1x16", "--json"]);
-        let printed = Program::new(&self.builds[1]).arguments(words).folder(&self.workspace.root).read()?;
-        let value: Value = serde_json::from_str(&printed).context("read what weft load printed")?;
-        let number =
-            |value: &Value, name: &str| value[name].as_f64().with_context(|| format!("find {name} in {printed}"));
-        let unanswered = number(&value, "errors")? as u64;
-        Ok(Slice {
-            p99_ms: number(&value["latency_ms"], "p99")?,
-            generator_late: value["generator_late"] == true,
-            unanswered,
-        })
+/// Connections that each send the next request when the last was answered.
+struct Clients {
+    path: String,
+    connections: Vec<Connection>,
+}
+
+/// What they saw in a while.
+struct Slice {
+    throughput: f64,
+    took_ms: Vec<f64>,
+    refused: usize,
+}
+
+impl Slice {
+    fn p99_ms(&self) -> Option<f64> {
+        let mut took = self.took_ms.clone();
+        took.sort_by(f64::total_cmp);
+        took.get(took.len() * 99 / 100).copied()
     }
 }
 
-/// Requests a second that are answered when as many as there are connections are always under way.
-fn closed_loop(port: u16, model: &str, length: Duration) -> Result<f64> {
-    let path = format!("/v2/models/{model}/infer");
-    let body = &echo_question().body;
-    let answered = AtomicUsize::new(0);
-    let begin = Instant::now();
-    let work = || -> Result<()> {
-        let mut connection = Connection::open(port, PATIENCE).context("connect")?;
-        while begin.elapsed() < length {
-            let answer = connection.post(&path, body).map_err(|why| anyhow!("get an answer from {model}: {why:?}"))?;
-            // A machine that does something else for a moment makes the server refuse: such an answer does not count.
-            let counts = usize::from(answer.status == 200);
-            answered.fetch_add(counts, Relaxed);
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
-    })?;
-    Ok(answered.into_inner() as f64 / begin.elapsed().as_secs_f64())
+impl Clients {
+    fn open(port: u16, model: &str, connections: usize) -> Result<Clients> {
+        let open = |_| Connection::open(port, PATIENCE).context("connect");
+        let connections = (0..connections).map(open).collect::<Result<_>>()?;
+        Ok(Clients { path: format!("/v2/models/{model}/infer"), connections })
+    }
+
+    fn ask(&mut self, length: Duration) -> Result<Slice> {
+        let body = &echo_question().body;
+        let (path, begin) = (&self.path, Instant::now());
+        let work = |connection: &mut Connection| -> Result<(Vec<f64>, usize)> {
+            let (mut took, mut refused) = (Vec::new(), 0);
+            while begin.elapsed() < length {
+                let asked = Instant::now();
+                let answer =
+                    connection.post(path, body).map_err(|why| anyhow!("get an answer from {path}: {why:?}"))?;
+                // A machine that does something else for a moment makes the server refuse.
+                refused += usize::from(answer.status != 200);
+                took.push(asked.elapsed().as_secs_f64() * 1e3);
+            }
+            Ok((took, refused))
+        };
+        let seen = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.connections.iter_mut().map(|connection| scope.spawn(move || work(connection))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect::<Result<Vec<_>>>()
+        })?;
+        let passed = begin.elapsed().as_secs_f64();
+        let refused = seen.iter().map(|(_, refused)| refused).sum();
+        let took_ms: Vec<f64> = seen.into_iter().flat_map(|(took, _)| took).collect();
+        Ok(Slice { throughput: (took_ms.len() - refused) as f64 / passed, took_ms, refused })
+    }
 }
 
 /// What the rounds say of a figure.
@@ -326,7 +325,7 @@ struct Figure {
 
 impl Results {
     fn figures(&self, tolerance: f64) -> Vec<Figure> {
-        let of_model = |Compared { model, rate, rounds }: &Compared| {
+        let of_load = |Compared { model, connections, rounds }: &Compared| {
             let figure = |what: String, of: fn(&Sample) -> f64, more_is_better: bool| {
                 let ratios: Vec<f64> = rounds.iter().map(|round| of(&round.new) / of(&round.base)).collect();
                 let judged = ratios.iter().map(|ratio| if more_is_better { *ratio } else { 2.0 - ratio });
@@ -338,11 +337,17 @@ impl Results {
                     verdict: Verdict::of(&judged.collect::<Vec<_>>(), tolerance),
                 })
             };
-            let throughput = figure(format!("{model}: requests a second"), |sample| sample.throughput, true);
-            let p99 = figure(format!("{model}: p99 at {rate:.0}/s, ms"), |sample| sample.p99_ms, false);
-            [throughput, p99].into_iter().flatten().collect::<Vec<_>>()
+            let throughput = figure(
+                format!("{model}, {connections} at a time: requests a second"),
+                |sample| sample.throughput,
+                true,
+            );
+            let p99 = figure(format!("{model}, {connections} at a time: p99 in ms"), |sample| sample.p99_ms, false);
+            let used = format!("{model}, {connections} at a time: processor time of a request in us");
+            let used = figure(used, |sample| sample.processor_us, false);
+            [throughput, p99, used].into_iter().flatten().collect::<Vec<_>>()
         };
-        self.models.iter().flat_map(of_model).collect()
+        self.loads.iter().flat_map(of_load).collect()
     }
 }
 
@@ -358,18 +363,15 @@ fn table(results: &Results, figures: &[Figure]) -> String {
             base.median, new.median
         );
     }
-    let rounds: Vec<&Round> = results.models.iter().flat_map(|compared| &compared.rounds).collect();
-    let late: usize = rounds.iter().map(|round| round.base.generator_late + round.new.generator_late).sum();
+    let rounds: Vec<&Round> = results.loads.iter().flat_map(|compared| &compared.rounds).collect();
     let _ = writeln!(
         text,
-        "\n{} rounds; {}; stolen by its host: {:.1}% of the time; `weft load` could not keep up in {late} of {} slices; \
-         without an answer: {} requests to the base, {} to the new",
-        rounds.len() / MODELS.len(),
+        "\n{} rounds; {}; stolen by its host: {:.1}% of the time; refused: {} requests by the base, {} by the new",
+        rounds.len() / results.loads.len().max(1),
         results.machine,
         results.stolen_percent,
-        rounds.len() * TURNS.len(),
-        rounds.iter().map(|round| round.base.unanswered).sum::<u64>(),
-        rounds.iter().map(|round| round.new.unanswered).sum::<u64>()
+        rounds.iter().map(|round| round.base.refused).sum::<usize>(),
+        rounds.iter().map(|round| round.new.refused).sum::<usize>()
     );
     text
 }
@@ -397,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_higher_p99_is_worse_and_a_higher_throughput_is_not() {
-        let sample = |throughput, p99_ms| Sample { throughput, p99_ms, generator_late: 0, unanswered: 0 };
+        let sample = |throughput, p99_ms| Sample { throughput, p99_ms, refused: 0, processor_us: 10.0 };
         let rounds = vec![Round { base: sample(100.0, 5.0), new: sample(110.0, 5.5) }; 7];
         let results = Results {
             command: String::new(),
@@ -406,9 +408,9 @@ mod tests {
             machine: Machine::here(),
             date: String::new(),
             stolen_percent: 0.0,
-            models: vec![Compared { model: "echo", rate: 50.0, rounds }],
+            loads: vec![Compared { model: "echo", connections: 1, rounds }],
         };
         let verdicts: Vec<Verdict> = results.figures(0.02).iter().map(|figure| figure.verdict).collect();
-        assert_eq!(verdicts, [Verdict::NotWorse, Verdict::Worse]);
+        assert_eq!(verdicts, [Verdict::NotWorse, Verdict::Worse, Verdict::NotWorse]);
     }
 }

@@ -9,9 +9,9 @@ use crate::output::Misuse;
 use anyhow::{Context, Result, bail};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::{Mode, OFlags};
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -20,12 +20,6 @@ const KEY_FILE: &str = "admin.key";
 const KEY_BYTES: usize = 32;
 /// The longest path that the address of a socket has room for.
 const ADDRESS_BYTES: usize = 100;
-
-/// Makes a folder for one user alone, where there is none.
-pub(crate) fn private_folder(folder: &Path) -> Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.with_context(|| format!("make the folder {}", folder.display()))
-}
 
 /// The admin key of a state folder; made where there is none.
 pub(crate) fn admin_key(state: &Path) -> Result<String> {
@@ -192,7 +186,7 @@ mod tests {
     fn a_key_is_made_once_for_its_user_alone() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("deep/state");
-        private_folder(&state).unwrap();
+        scheduler::private_folder(&state).unwrap();
         assert_eq!(std::fs::metadata(&state).unwrap().mode() & 0o777, 0o700);
         assert_eq!(existing_key(&state), None);
         let key = admin_key(&state).unwrap();
@@ -214,7 +208,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // Longer than an address may be.
         let state = folder.path().join("x".repeat(120));
-        private_folder(&state).unwrap();
+        scheduler::private_folder(&state).unwrap();
         let there = |port| connect(&state, port, 8002).map(|stream| stream.is_some());
         assert!(!there(None).unwrap() && !there(Some(9001)).unwrap());
         let (held, listener) = listen(&state, 9001).unwrap();

@@ -349,8 +349,10 @@ pub(crate) struct Undeploy {
 impl Undeploy {
     pub(crate) fn main(self) -> Result<()> {
         let version = self.version.map_or_else(String::new, |version| format!("?version={version}"));
-        self.server.ask("DELETE", &format!("models/{}{version}", self.name), None)?;
-        print(&format!("{} is not served any more\n", self.name))
+        let answer = self.server.ask("DELETE", &format!("models/{}{version}", self.name), None);
+        answer.map_err(|error| Misuse(format!("undeploy {}: {error:#}", self.name)))?;
+        let version = self.version.map_or_else(String::new, |version| format!(" version {version}"));
+        print(&format!("{}{version} is not served any more\n", self.name))
     }
 }
 
@@ -370,6 +372,10 @@ impl Models {
         let answer = self.server.ask("GET", "models", None)?;
         if self.json {
             return print_json(&answer);
+        }
+        if answer["scheduler"] == false {
+            let note = "weft: the gateway does not reach its scheduler: this is what it knew before";
+            let _ = writeln!(std::io::stderr(), "{note}");
         }
         let mut rows = vec![row([
             "model",
@@ -452,7 +458,9 @@ impl Explain {
         let whereabouts = Whereabouts::of(&self.name);
         let mut answer = match self.server.ask("GET", &format!("models/{}/scaling", self.name), None) {
             Ok(answer) => answer,
-            Err(error) if whereabouts.is_empty() => return Err(error),
+            Err(error) if whereabouts.is_empty() => {
+                return Err(Misuse(format!("explain {}: {error:#}", self.name)).into());
+            }
             Err(_) => json!({}),
         };
         if self.json {
@@ -523,7 +531,8 @@ pub(crate) struct Logs {
 
 impl Logs {
     pub(crate) fn main(self) -> Result<()> {
-        let answer = self.server.ask("GET", &format!("logs/{}?lines={}", self.name, self.lines), None)?;
+        let answer = self.server.ask("GET", &format!("logs/{}?lines={}", self.name, self.lines), None);
+        let answer = answer.map_err(|error| Misuse(format!("read the log of {}: {error:#}", self.name)))?;
         let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
         print(&lines.map(|line| format!("{line}\n")).collect::<String>())
     }

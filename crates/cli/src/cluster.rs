@@ -121,7 +121,7 @@ pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
     }
     let address = arguments.listen.unwrap_or(settings.cluster.listen);
     let token = settings.cluster_token()?;
-    crate::access::private_folder(&settings.state)?;
+    scheduler::private_folder(&settings.state)?;
     start(async move {
         warn_if_exposed("the scheduler", address, &settings);
         let listener = listen("listen", address).await?;
@@ -181,7 +181,7 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
     }
     let address = arguments.address.or(settings.cluster.address.clone()).unwrap_or_else(|| "127.0.0.1:8004".into());
     let bind = arguments.listen.map_or_else(|| own(&address), Ok)?;
-    crate::access::private_folder(&settings.state)?;
+    scheduler::private_folder(&settings.state)?;
     let remote = node::remote::Remote {
         scheduler: settings.scheduler_url(arguments.scheduler)?,
         token: Some(settings.cluster_token()?),

@@ -26,7 +26,7 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     pub(crate) async fn bind(settings: &Settings) -> Result<Listeners> {
-        access::private_folder(&settings.state)?;
+        scheduler::private_folder(&settings.state)?;
         Ok(Listeners {
             http: listen("http", settings.listen.http).await?,
             grpc: listen("grpc", settings.listen.grpc).await?,
@@ -57,6 +57,8 @@ pub(crate) async fn listen(what: &str, address: SocketAddr) -> Result<TcpListene
     Ok(TcpListener::bind(address).await.map_err(|error| crate::output::Misuse(problem(error)))?)
 }
 
+/// Files that clients' connections leave for the rest.
+const FILES_KEPT: usize = 256;
 /// How long accepted requests and open connections are waited for.
 const DRAIN: Duration = Duration::from_nanos(rpc::timing::DRAIN.nanos());
 
@@ -110,7 +112,9 @@ impl Servers {
         let mut limits = http::Limits::default();
         limits.body_bytes = settings.limits.body.map_or(limits.body_bytes, |bytes| bytes.0 as usize);
         limits.memory_bytes = settings.limits.memory.map_or(limits.memory_bytes, |bytes| bytes.0 as usize);
-        limits.connections = settings.limits.connections.unwrap_or(limits.connections);
+        // Clients leave files for administrators, workers and whatever else the server opens.
+        let files = crate::up::raise_file_limit().saturating_sub(FILES_KEPT).max(FILES_KEPT) / 2;
+        limits.connections = settings.limits.connections.unwrap_or(limits.connections).min(files);
         let mut grpc_config = GrpcConfig {
             keys: clients.clone(),
             admin_keys: Some(admin.clone()),
@@ -119,7 +123,7 @@ impl Servers {
         };
         grpc_config.message_bytes_max =
             settings.limits.body.map_or(grpc_config.message_bytes_max, |bytes| bytes.0 as usize);
-        grpc_config.connections_max = settings.limits.connections.unwrap_or(grpc_config.connections_max);
+        grpc_config.connections_max = settings.limits.connections.unwrap_or(grpc_config.connections_max).min(files);
         let mut http_config = HttpConfig {
             limits,
             keys: clients,

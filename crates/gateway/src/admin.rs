@@ -123,7 +123,7 @@ impl Admin {
     fn models(&self) -> Value {
         let catalog = self.gateway.catalog();
         let models = catalog.entries.iter().map(describe);
-        json!({ "models": models.collect::<Vec<_>>() })
+        json!({ "models": models.collect::<Vec<_>>(), "scheduler": self.gateway.has_scheduler() })
     }
 
     /// How the versions of a model are scaled, and where their workers are.
@@ -170,7 +170,8 @@ impl Admin {
 fn describe(entry: &Entry) -> Value {
     let measured = entry.health.measured.iter();
     let measured = measured.map(|(batch, nanos)| json!({ "batch": batch, "ms": *nanos as f64 / 1e6 }));
-    let (state, reason) = match &entry.state {
+    let shown = entry.shown();
+    let (state, reason) = match &shown {
         State::Ready => ("ready", ""),
         State::Loading => ("loading", ""),
         State::Unavailable(reason) => ("unavailable", reason.as_str()),

@@ -13,15 +13,14 @@ mod status;
 mod deadline;
 mod door;
 mod health;
-mod connections;
 mod receive;
 
 use crate::Gateway;
 use crate::keys::{Administration, Keys};
 use anyhow::Context as _;
-use connections::Connections;
 use door::Door;
 use health::Health;
+use rpc::connections::Connections;
 use rpc::inference::DESCRIPTORS;
 use rpc::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 use service::Service;
@@ -152,7 +151,7 @@ pub async fn serve(
         .add_service(InterceptedService::new(reflection, door.clone()))
         .add_service(InterceptedService::new(reflection_alpha, door))
         .add_service(health)
-        .serve_with_incoming_shutdown(Connections::new(listener, &config), stop)
+        .serve_with_incoming_shutdown(Connections::new(listener, config.connections_max, config.receive_timeout), stop)
         .await
         .context("serve gRPC")
 }

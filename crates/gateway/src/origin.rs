@@ -49,12 +49,14 @@ impl Hosts {
 
     fn judge(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), String> {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("something unreadable"));
-        if headers.get_all(HOST).iter().count() > 1 || headers.get_all(ORIGIN).iter().count() > 1 {
-            return Err("the request has more than one `Host` or `Origin`".into());
+        let twice = |name: &str| headers.get_all(name).iter().count() > 1;
+        if [HOST.as_str(), ORIGIN.as_str(), "sec-fetch-site"].into_iter().any(twice) {
+            return Err("the request has more than one `Host`, `Origin` or `Sec-Fetch-Site`".into());
         }
-        // HTTP/2 has no `Host`.
-        let host = uri.authority().map(|authority| authority.as_str()).or(text(HOST.as_str()));
-        if let Some(host) = host.filter(|host| !self.is_own(host)) {
+        // HTTP/2 has no `Host`; who names one in both places means the same.
+        let named = [uri.authority().map(|authority| authority.as_str()), text(HOST.as_str())];
+        let host = named[0].or(named[1]);
+        if let Some(host) = named.into_iter().flatten().find(|host| !self.is_own(host)) {
             let how = "add it to `hosts` under [listen] if it is this server's name";
             return Err(format!("the request is for `{}`; {how}", host.escape_debug()));
         }
@@ -131,6 +133,7 @@ mod tests {
         }
         // HTTP/2, and HTTP/1.0 without either.
         assert!(judged("http://evil.example/admin/models", &[]).is_err());
+        assert!(judged("http://localhost/metrics", &[("host", "evil.example")]).is_err());
         assert_eq!(judged("http://127.0.0.1:8000/v2", &[]), Ok(()));
         assert_eq!(judged("/admin/models", &[]), Ok(()));
     }
@@ -146,6 +149,7 @@ mod tests {
         }
         let site = |site: &str| judged("/", &[("host", "127.0.0.1:8002"), ("sec-fetch-site", site)]);
         assert!(site("same-origin").is_ok() && site("none").is_ok());
+        assert!(judged("/", &[("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")]).is_err());
         assert!(site("cross-site").is_err() && site("same-site").is_err());
         assert!(judged("/", &[("origin", "http://127.0.0.1")]).is_err(), "no host to compare with");
         assert!(judged("/", &[("host", "127.0.0.1"), ("host", "localhost")]).is_err());

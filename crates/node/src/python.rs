@@ -25,6 +25,8 @@ pub(crate) fn folder(directory: &Path) -> PathBuf {
 pub(crate) fn install(directory: &Path) -> Result<()> {
     let package = folder(directory).join("weft");
     std::fs::create_dir_all(&package).with_context(|| format!("create {}", package.display()))?;
+    // Earlier versions let Python keep compiled files here, which may be cut off.
+    let _ = std::fs::remove_dir_all(package.join("__pycache__"));
     for (name, text) in FILES {
         let path = package.join(name);
         if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {

@@ -7,16 +7,20 @@ use crate::roster::Roster;
 use crate::{Config, Node};
 use anyhow::{Context, Result};
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
+use rpc::connections::Connections;
 use rpc::{FromNode, Incarnation, NodeHello, Part, Payload, WorkerId, timing};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
-use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
+
+/// The most connections at a time. A gateway has one.
+const CONNECTIONS_MAX: usize = 4_096;
 
 fn duration(span: policy::Span) -> Duration {
     Duration::from_nanos(span.nanos())
@@ -62,7 +66,8 @@ pub async fn run(
     if let Some((certificate, key)) = &remote.identity {
         server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))?;
     }
-    let serving = server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
+    let incoming = Connections::new(listener, CONNECTIONS_MAX, duration(timing::CONNECT));
+    let serving = server.add_service(service).serve_with_incoming(incoming);
     tokio::select! {
         served = serving => served.context("serve gateways")?,
         () = stay_joined(&remote, incarnation, &node, &membership) => {}

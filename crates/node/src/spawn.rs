@@ -156,7 +156,8 @@ fn command(config: &Config, spec: &ModelSpec) -> Result<Command> {
         }
         Kind::Python { path, class } => {
             let mut command = Command::new(&config.python);
-            command.args(["-I", "-c", START]).arg(python::folder(&config.directory)).arg("--model").arg(path);
+            // Nothing is compiled into files: one that a full disk cut off would break every worker from then on.
+            command.args(["-I", "-B", "-c", START]).arg(python::folder(&config.directory)).arg("--model").arg(path);
             if let Some(class) = class {
                 command.arg("--class").arg(class);
             }

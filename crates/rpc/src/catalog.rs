@@ -85,6 +85,14 @@ impl Entry {
         self.state == State::Ready && self.health.trouble.is_none()
     }
 
+    /// Its state as people are told it: one that nobody would answer for right now is not ready, whatever it was before.
+    pub fn shown(&self) -> State {
+        match (&self.state, &self.health.trouble) {
+            (State::Ready, Some(trouble)) => State::Unavailable(format!("no worker right now: {trouble}")),
+            (state, _) => state.clone(),
+        }
+    }
+
     /// Whether somebody unloaded it, and nobody expects it to answer.
     pub fn is_unloaded(&self) -> bool {
         matches!(&self.state, State::Unavailable(reason) if reason == UNLOADED)

@@ -1,6 +1,5 @@
-//! Connections as they come in: not too many, and none that says nothing.
+//! Connections for gRPC as they come in: not too many, and none that does not say what it wants.
 
-use super::GrpcConfig;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,21 +12,27 @@ use tokio::time::Sleep;
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
+/// With so many bytes every HTTP/2 client begins. With TLS, a handshake has more.
+const PREFACE_BYTES: usize = 24;
+
 /// How long to wait when the system has no more room for connections.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener that keeps to its limits.
-pub(super) struct Connections {
+#[derive(Debug)]
+pub struct Connections {
     listener: TcpListener,
     places: Arc<Semaphore>,
-    first_word_within: Duration,
+    preface_within: Duration,
+    complained: bool,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connections {
-    pub(super) fn new(listener: TcpListener, config: &GrpcConfig) -> Connections {
-        let places = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
-        Connections { listener, places, first_word_within: config.receive_timeout, pause: None }
+    /// At most so many at a time; one that has not said what every client says first within a while is closed.
+    pub fn new(listener: TcpListener, most: usize, preface_within: Duration) -> Connections {
+        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Connections { listener, places, preface_within, complained: false, pause: None }
     }
 }
 
@@ -41,9 +46,15 @@ impl Stream for Connections {
                 self.pause = None;
             }
             let stream = match ready!(self.listener.poll_accept(context)) {
-                Ok((stream, _)) => stream,
+                Ok((stream, _)) => {
+                    self.complained = false;
+                    stream
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    // Once is enough, until it works again.
+                    if !std::mem::replace(&mut self.complained, true) {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                    }
                     self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
                     continue;
                 }
@@ -56,17 +67,19 @@ impl Stream for Connections {
                 tracing::debug!(%error, "a connection ended as it began");
                 continue;
             }
-            let silence = Some(Box::pin(tokio::time::sleep(self.first_word_within)));
-            return Poll::Ready(Some(Ok(Connection { stream, silence, _place: place })));
+            let silence = Some(Box::pin(tokio::time::sleep(self.preface_within)));
+            return Poll::Ready(Some(Ok(Connection { stream, silence, heard: 0, _place: place })));
         }
     }
 }
 
 /// A connection, with its place among those there may be.
-pub(super) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     stream: TcpStream,
-    /// When to give up on it, until it says its first word.
+    /// When to give up on it, until it has said what every client says first, and how much of that it said.
     silence: Option<Pin<Box<Sleep>>>,
+    heard: usize,
     _place: OwnedSemaphorePermit,
 }
 
@@ -84,17 +97,18 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.heard = self.heard.saturating_add(buffer.filled().len() - before);
+        if self.heard >= PREFACE_BYTES {
+            self.silence = None;
+        }
         match (&read, &mut self.silence) {
             (Poll::Pending, Some(silence)) => match silence.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
                 Poll::Pending => Poll::Pending,
             },
-            (Poll::Ready(_), Some(_)) => {
-                self.silence = None;
-                read
-            }
-            (_, None) => read,
+            _ => read,
         }
     }
 }

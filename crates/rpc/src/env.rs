@@ -14,8 +14,8 @@ const NAME_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 32 << 10;
 
 /// Variables that make a program run code, or trust somebody, that its command line does not name. A `*` stands for any
-/// end of a name. Each with what it would do.
-const DANGEROUS: [(&str, &str); 29] = [
+/// letters. No list of these is complete: whoever may deploy may run code. Each with what it would do.
+const DANGEROUS: [(&str, &str); 42] = [
     ("LD_*", "the dynamic linker loads code from where it says"),
     ("GLIBC_TUNABLES", "it changes how the C library checks itself"),
     ("GCONV_PATH", "the C library loads code from where it says"),
@@ -32,6 +32,19 @@ const DANGEROUS: [(&str, &str); 29] = [
     ("BASHOPTS", "it changes how shell scripts run"),
     ("PS4", "shells run the commands in it"),
     ("PYTHON*", "Python loads code from where it says"),
+    ("_PYTHON*", "Python loads code that it names"),
+    ("HOME", "interpreters and tools run what is in the folder that it names"),
+    ("XDG_*", "programs read settings from where it says"),
+    ("CC", "libraries that compile kernels run the program that it names"),
+    ("CXX", "libraries that compile kernels run the program that it names"),
+    ("TORCH_EXTENSIONS_DIR", "PyTorch loads code from where it says"),
+    ("TRITON_*", "Triton loads code from where it says"),
+    ("NUMBA_CACHE_DIR", "Numba loads code from where it says"),
+    ("HF_MODULES_CACHE", "transformers load code from where it says"),
+    ("OMP_TOOL_LIBRARIES", "OpenMP loads code from where it says"),
+    ("NCCL_*PLUGIN", "NCCL loads code that it names"),
+    ("SSL_CERT_*", "it decides whose certificates are trusted"),
+    ("REQUESTS_CA_BUNDLE", "it decides whose certificates are trusted"),
     ("PERL*", "Perl loads code from where it says"),
     ("RUBY*", "Ruby loads code from where it says"),
     ("NODE_OPTIONS", "Node.js loads code that it names"),
@@ -52,8 +65,19 @@ const HARMLESS: [&str; 1] = ["WEFT_SHARE_WEIGHTS"];
 
 /// Variables that workers inherit from the node although [`DANGEROUS`] covers them: whoever starts the node means them
 /// for its workers as well. Those of Weft say where the sharing daemon and its parts are.
-const INHERITED: [&str; 12] = [
+const INHERITED: [&str; 23] = [
     "PATH",
+    "HOME",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "CC",
+    "CXX",
+    "TRITON_CACHE_DIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
     "CUDA_MPS_PIPE_DIRECTORY",
@@ -96,8 +120,8 @@ pub fn is_inherited(name: &str) -> bool {
 
 /// What a variable would do, if that is bad.
 fn danger(name: &str) -> Option<&'static str> {
-    let covers = |pattern: &str| match pattern.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
+    let covers = |pattern: &str| match pattern.split_once('*') {
+        Some((start, end)) => name.strip_prefix(start).is_some_and(|rest| rest.ends_with(end)),
         None => name == pattern,
     };
     DANGEROUS.iter().find(|(pattern, _)| covers(pattern)).map(|(_, why)| *why)

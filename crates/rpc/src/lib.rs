@@ -17,6 +17,7 @@ mod workers;
 mod scaling;
 pub mod inference;
 pub mod cluster;
+pub mod connections;
 
 pub use catalog::{
     Catalog, Entry, Health, NodeView, NotFound, Order, OrderError, Overview, Source, State, WorkerState, WorkerView,

@@ -34,6 +34,8 @@ use std::sync::Arc;
 
 /// The number of the pool of emulated GPUs.
 pub(crate) const VIRTUAL: u32 = u32::MAX;
+/// Why nobody answers for a virtual model.
+pub(crate) const NOBODY_EMULATES: &str = "no node emulates a GPU; set `virtual_gpus` under [node]";
 /// How long a deployment stays after clients last saw it: a request may be on its way.
 const GRACE: Span = Span::from_secs(1);
 const TICK: Span = Span::from_millis(50);
@@ -214,8 +216,30 @@ impl Driver {
     pub fn catalog(&self) -> Catalog {
         let mut entries: Vec<_> =
             self.models.values().filter(|model| model.is_listed()).map(Deployment::entry).collect();
+        if !self.emulates() {
+            for entry in entries.iter_mut().filter(|entry| matches!(entry.spec.kind, rpc::Kind::Virtual { .. })) {
+                entry.health.trouble = Some(NOBODY_EMULATES.into());
+            }
+        }
         entries.sort_by(|one, other| (&one.spec.name, one.spec.version).cmp(&(&other.spec.name, other.spec.version)));
         Catalog { entries, known: true }
+    }
+
+    /// Whether there is a GPU that virtual models run on.
+    pub(crate) fn emulates(&self) -> bool {
+        self.workers.values().any(|worker| worker.model.is_none() && worker.state == WorkerState::Ready)
+    }
+
+    /// Why no worker of a model could take a batch right now, where none could.
+    fn has_nobody(&self, deployment: &Deployment) -> Option<String> {
+        let is_virtual = matches!(deployment.spec.kind, rpc::Kind::Virtual { .. });
+        let why = match is_virtual {
+            true => (!self.emulates()).then(|| NOBODY_EMULATES.to_owned()),
+            false => (deployment.ready == 0).then(|| {
+                deployment.last_error.clone().unwrap_or_else(|| "one is being started, or its node is not there".into())
+            }),
+        };
+        Some(format!("model `{}` has no worker right now: {}", deployment.spec.name, why?))
     }
 
     /// A request came.
@@ -282,6 +306,11 @@ impl Driver {
                         Some(self.pools.get(&number)?.backlog(deployment.place?.model))
                     });
                     let retry_after = retry_after.unwrap_or(Span::from_secs(1));
+                    // Whoever waited for a worker did not wait for other requests.
+                    if let Some(why) = self.models.get(&model).and_then(|deployment| self.has_nobody(deployment)) {
+                        self.refuse(request, Refusal::Unavailable(why));
+                        continue;
+                    }
                     self.refuse(request, Refusal::Late { within: Span::ZERO, reason, retry_after });
                 }
             }
@@ -391,6 +420,8 @@ impl Driver {
         worker.last_done = now;
         worker.flights.clear();
         let (pool, model, took) = (worker.pool, worker.model, worker.started.map(|started| now - started));
+        // Virtual models can be asked from the first of these on.
+        self.changed |= model.is_none();
         if let Some(number) = model
             && let Some(deployment) = self.models.get_mut(&number)
             && let Some(place) = deployment.place
@@ -580,6 +611,7 @@ impl Driver {
             node.has_silent_workers = true;
         }
         let (pool, gpu, model) = (worker.pool, worker.gpu, worker.model);
+        self.changed |= model.is_none();
         if let Some(number) = model {
             self.recount(number);
         }
@@ -597,6 +629,7 @@ impl Driver {
         worker.state = WorkerState::Ready;
         worker.last_done = now;
         let (pool, gpu, model, node) = (worker.pool, worker.gpu, worker.model, worker.node);
+        self.changed |= model.is_none();
         if let Some(number) = model {
             self.recount(number);
         }

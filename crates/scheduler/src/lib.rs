@@ -19,5 +19,5 @@ mod thread;
 pub mod server;
 
 pub use driver::{Arrived, Driver};
-pub use store::{Record, Store, Stored};
+pub use store::{Record, Store, Stored, private_folder};
 pub use thread::{Config, GatewayLink, NodeLink, Scheduler};

@@ -142,17 +142,23 @@ impl Driver {
     /// and its emulated GPUs join.
     pub fn on_node_joined(&mut self, now: Time, number: u32, hello: NodeHello, link: NodeLink) {
         let NodeHello { name, incarnation, virtual_gpus, address, workers, leaving } = hello;
-        // The same start of a node with a new stream: what is known of the old one is over.
+        let refuse = |text: String| {
+            tracing::warn!(node = name, "a node is sent away: {text}");
+            (link.close)(&text);
+        };
         let before = self.nodes.iter().find(|(_, node)| link.leased && node.incarnation == incarnation);
-        if let Some(before) = before.map(|(number, _)| *number) {
-            (self.nodes[&before].link.close)("the node has joined again");
+        if let Some((before, other)) = before.map(|(number, node)| (*number, node)) {
+            // A start of a node has one address: who brings another is a copy of it, or takes itself for it.
+            if other.address != address {
+                return refuse(format!("the node at {} is this one already: start this one anew", other.address));
+            }
+            // The same start of a node with a new stream: what is known of the old one is over.
+            (other.link.close)("the node has joined again");
             self.on_node_lost(now, before);
         }
         let same_address = |node: &&Node| link.leased && node.address == address && !node.silent;
         if let Some(other) = self.nodes.values().find(same_address) {
-            let text = format!("node {} is at {address} already: give this one an address of its own", other.name);
-            tracing::warn!(node = name, "a node is sent away: {text}");
-            return (link.close)(&text);
+            return refuse(format!("node {} is at {address} already: give this one an address of its own", other.name));
         }
         tracing::info!(node = name, virtual_gpus, brings = workers.len(), "a node joined");
         let (unheard, silent, has_silent_workers) = (Span::ZERO, false, false);

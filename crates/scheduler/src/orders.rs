@@ -1,7 +1,7 @@
 //! What operators ask for, and where workers go.
 
 use crate::deployment::{Deployment, Place, Reply};
-use crate::driver::{Driver, VIRTUAL};
+use crate::driver::{Driver, NOBODY_EMULATES, VIRTUAL};
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::readiness::virtual_too_slow;
@@ -73,6 +73,10 @@ impl Driver {
         }
         if let Some(reason) = virtual_too_slow(&spec, &self.config.network) {
             return self.answer(reply, Err(OrderError::Invalid(format!("model `{}`: {reason}", spec.name))));
+        }
+        if matches!(spec.kind, Kind::Virtual { .. }) && !self.emulates() {
+            let text = format!("model `{}`: {NOBODY_EMULATES}", spec.name);
+            return self.answer(reply, Err(OrderError::Invalid(text)));
         }
         let before = self.listed(&spec.name, Some(spec.version)).first().copied();
         if let Err(error) = self.commands_may(before.as_slice(), "deploy another version with --version") {
@@ -190,7 +194,7 @@ impl Driver {
     /// Lets deployments have other numbers of workers.
     fn resize(&mut self, now: Time, name: &str, version: Option<u32>, workers: Workers) -> Result<(), OrderError> {
         let numbers = self.found(name, version)?;
-        self.commands_may(&numbers, "name another version")?;
+        self.commands_may(&numbers, "deploy another version with --version")?;
         let mut changed = Vec::new();
         for number in &numbers {
             self.readable(*number)?;

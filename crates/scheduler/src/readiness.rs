@@ -11,7 +11,7 @@ use policy::{Network, Span, Time};
 use rpc::{Kind, ModelSpec, OrderError, WorkerId};
 
 /// After so long a model that was too slow is measured again the first time. The wait doubles each time.
-const AGAIN_FIRST: Span = Span::from_secs(10);
+const AGAIN_FIRST: Span = Span::from_secs(3);
 /// The longest wait.
 const AGAIN_MOST: Span = Span::from_secs(300);
 /// Steps in which objectives are proposed, in tenths.
@@ -96,7 +96,9 @@ impl Driver {
             deployment.again = Some(Again { at: now + wait, wait });
         }
         let failed = OrderError::Invalid(format!("model `{}`: {reason}", deployment.spec.name));
-        deployment.last_error = Some(reason);
+        // Models that come with a start are measured while the others start, too.
+        let again = if deployment.on_trial { String::new() } else { format!("; it is measured again in {wait}") };
+        deployment.last_error = Some(reason + &again);
         deployment.workers.retain(|worker| *worker != id);
         let (last, on_trial) = (deployment.workers.is_empty(), deployment.on_trial);
         self.changed = true;

@@ -6,6 +6,7 @@
 use crate::{GatewayLink, NodeLink, Scheduler};
 use anyhow::Result;
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
+use rpc::connections::Connections;
 use rpc::link::SESSION_BITS;
 use rpc::timing;
 use std::collections::BTreeSet;
@@ -14,13 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnboundedReceiverStream};
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Instructions that a node has not taken yet. One that is behind by so many is as good as gone.
 const INSTRUCTIONS_MAX: usize = 1024;
+/// The most connections at a time. A member has one.
+const CONNECTIONS_MAX: usize = 65_536;
 /// How long streams may take to end when the scheduler does.
 const END: Duration = Duration::from_secs(1);
 
@@ -47,7 +50,7 @@ pub async fn serve(
     }
     let door = Door { scheduler: scheduler.clone(), token: config.token.map(Arc::from), sessions: Arc::default() };
     let service = proto::scheduler_server::SchedulerServer::new(door).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let incoming = TcpListenerStream::new(listener);
+    let incoming = Connections::new(listener, CONNECTIONS_MAX, Duration::from_nanos(timing::CONNECT.nanos()));
     let ended = Arc::new(Notify::new());
     let until = ended.clone();
     let serving =

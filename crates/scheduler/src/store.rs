@@ -74,7 +74,7 @@ struct Place {
 impl Store {
     /// Opens the store of a state folder. The folder is made where it is not there, for its owner alone.
     pub fn open(folder: &Path) -> Result<Store> {
-        private(folder)?;
+        private_folder(folder)?;
         let lock = lock(folder)?;
         let place = Place { folder: folder.to_owned(), disk: Box::new(Folder(folder.to_owned())), _lock: Some(lock) };
         Store::read(place)
@@ -173,8 +173,9 @@ fn remedy(folder: &Path) -> String {
     format!("`weft store repair --state {}` keeps what can be read and moves the rest aside", folder.display())
 }
 
-/// Makes sure that a state folder is there and that nobody but its owner looks into it.
-fn private(folder: &Path) -> Result<()> {
+/// Makes sure that a state folder is there, that it is this user's, and that nobody else looks into it. What is in one that
+/// others could write to may be theirs, and is not read.
+pub fn private_folder(folder: &Path) -> Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
     let making = || format!("make the folder {}", folder.display());
     let Ok(found) = std::fs::metadata(folder) else {
@@ -184,14 +185,23 @@ fn private(folder: &Path) -> Result<()> {
         return std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder).with_context(making);
     };
     let mode = found.permissions().mode() & 0o7777;
+    let me = rustix::process::geteuid().as_raw();
+    let link = std::fs::symlink_metadata(folder).with_context(|| format!("look at {}", folder.display()))?;
+    if found.uid() != me || link.uid() != me {
+        bail!("use the state folder {}: it belongs to another user; name another with --state", folder.display());
+    }
+    if mode & 0o002 != 0 && std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+        bail!(
+            "use the state folder {}: everybody may write to it (mode {mode:o}), so what is in it may be anybody's; look at \
+             it and `chmod 700` it, or name another with --state",
+            folder.display()
+        );
+    }
     if mode & 0o077 == 0 {
         return Ok(());
     }
-    // A folder that others use as well is not taken from them: one of another user, `/tmp`, a folder with a project.
-    let shared = found.uid() != rustix::process::geteuid().as_raw()
-        || mode & 0o1000 != 0
-        || folder.join("weft.toml").exists()
-        || folder.parent().is_none();
+    // A folder that others use as well is not taken from them: `/tmp`, a folder with a project.
+    let shared = mode & 0o1000 != 0 || folder.join("weft.toml").exists() || folder.parent().is_none();
     let tightened = match shared {
         false => std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)),
         true => Err(std::io::Error::other("it is not Weft's alone")),

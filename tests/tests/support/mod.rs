@@ -11,9 +11,13 @@ pub(crate) fn root() -> &'static Path {
 
 /// The `weft` command. A test crate cannot depend on another crate's binary, so it is built on first use, with
 /// the profile and into the folder that `cargo test` uses: what the tests compiled is not compiled again.
+/// `WEFT_TEST_BINARY` names another one, to see which tests an older version fails.
 pub(crate) fn weft() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if let Some(other) = std::env::var_os("WEFT_TEST_BINARY") {
+            return other.into();
+        }
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is a folder in the target folder");
         let mut build = cargo();
         build.args(["build", "--quiet", "--locked", "--package=weft", "--profile=test"]);

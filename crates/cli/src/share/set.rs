@@ -68,7 +68,8 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
 }
 
 fn set_replicas(arguments: &Arguments, name: &str, workers: Workers) -> Result<()> {
-    arguments.server.ask("POST", &format!("models/{name}/workers"), Some(&json!(workers)))?;
+    let answer = arguments.server.ask("POST", &format!("models/{name}/workers"), Some(&json!(workers)));
+    answer.map_err(|error| Misuse(format!("set {name}: {error:#}")))?;
     match arguments.json {
         true => print_json(&json!({ "name": name, "workers": workers })),
         false => print(&format!("{name}: {workers} workers\n")),

@@ -28,7 +28,8 @@ pub(super) fn metadata(entry: &Entry, info: &ModelInfo, versions: Vec<String>) -
 
 /// A model's line in the index.
 pub(super) fn index(entry: &Entry) -> ModelIndex {
-    let (state, reason) = match &entry.state {
+    let shown = entry.shown();
+    let (state, reason) = match &shown {
         State::Loading => ("LOADING", ""),
         State::Ready => ("READY", ""),
         State::Unavailable(reason) => ("UNAVAILABLE", reason.as_str()),

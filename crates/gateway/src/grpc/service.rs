@@ -265,7 +265,7 @@ impl GrpcInferenceService for Service {
         let RepositoryIndexRequest { repository_name, ready } = request.get_ref();
         one_repository(repository_name)?;
         let catalog = self.gateway.catalog();
-        let listed = |entry: &&Entry| !ready || entry.state == State::Ready;
+        let listed = |entry: &&Entry| !ready || entry.is_ready();
         plain(RepositoryIndexResponse { models: catalog.entries.iter().filter(listed).map(describe::index).collect() })
     }
 

@@ -133,7 +133,8 @@ pub(super) fn index(gateway: &Gateway, body: &Bytes) -> Result<Answer, Problem> 
     }
     let wanted: Filter = parse(body)?;
     let line = |entry: &Entry| {
-        let (state, reason) = match &entry.state {
+        let shown = entry.shown();
+        let (state, reason) = match &shown {
             State::Ready => ("READY", ""),
             State::Loading => ("LOADING", ""),
             State::Unavailable(reason) => ("UNAVAILABLE", reason.as_str()),
@@ -146,7 +147,7 @@ pub(super) fn index(gateway: &Gateway, body: &Bytes) -> Result<Answer, Problem> 
         line
     };
     let catalog = gateway.catalog();
-    let shown = catalog.entries.iter().filter(|entry| !wanted.ready || entry.state == State::Ready);
+    let shown = catalog.entries.iter().filter(|entry| !wanted.ready || entry.is_ready());
     Ok(value(&Value::Array(shown.map(line).collect())))
 }
 

@@ -107,7 +107,7 @@ fn models(scrape: &Scrape, out: &mut Exposition) {
     }
     let mut family = out.family("weft_model_state", Type::Gauge, "1 for the state a model is in and 0 for the others.");
     for model in &scrape.models {
-        let is = state_name(&model.entry.state);
+        let is = state_name(&model.entry.shown());
         for state in ["loading", "ready", "unavailable"] {
             family.add(&model.labels.with("state", state), u8::from(state == is));
         }

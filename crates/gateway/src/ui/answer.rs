@@ -48,8 +48,9 @@ impl Told<'_> {
 
     fn model(&self, out: &mut String, entry: &Entry, after: u64) {
         let spec = &entry.spec;
-        let (kind, state) = (spec.kind.name(), state_name(&entry.state));
-        let reason = match &entry.state {
+        let shown = entry.shown();
+        let (kind, state) = (spec.kind.name(), state_name(&shown));
+        let reason = match &shown {
             State::Unavailable(reason) => reason,
             State::Loading | State::Ready => "",
         };

@@ -1,0 +1,384 @@
+//! A cluster of processes that meets what it should not: other versions, impostors, messages of two gigabytes, clients
+//! that never read, and a clock that goes back.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use rpc::Incarnation;
+use rpc::cluster::{self, PROTOCOL, PROTOCOL_KEY, proto};
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{root, weft};
+use tempfile::TempDir;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status};
+use weft_tests::{ask, free_port};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TOKEN: &str = "secret";
+/// In the header of a message: its length.
+const TWO_GIGABYTES: [u8; 5] = [0, 0x80, 0, 0, 0];
+
+/// A scheduler, a gateway and a node with emulated GPUs.
+struct Cluster {
+    folder: TempDir,
+    scheduler: u16,
+    node: u16,
+    http: u16,
+    grpc: u16,
+    parts: Vec<(&'static str, Child)>,
+    /// What every part is started with.
+    environment: Vec<(String, String)>,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        Cluster::with(tempfile::tempdir().unwrap(), Vec::new())
+    }
+
+    fn with(folder: TempDir, environment: Vec<(String, String)>) -> Cluster {
+        let [scheduler, node, http, grpc] = [(); 4].map(|()| free_port());
+        let mut cluster = Cluster { folder, scheduler, node, http, grpc, parts: Vec::new(), environment };
+        for part in ["scheduler", "node", "gateway"] {
+            cluster.start_part(part);
+        }
+        cluster.wait("the first answer", || cluster.infer() == 200);
+        cluster
+    }
+
+    fn start_part(&mut self, part: &'static str) {
+        let config = self.folder.path().join(format!("{part}.toml"));
+        let url = format!("http://127.0.0.1:{}", self.scheduler);
+        let mut text = format!("state = \"state-{part}\"\n[cluster]\ntoken = {TOKEN:?}\nscheduler = {url:?}\n");
+        text += "[node]\nvirtual_gpus = 2\n";
+        if part == "scheduler" {
+            text += "[[model]]\nname = \"m\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"2ms\" }\nslo = \"2s\"\n";
+        }
+        fs::write(&config, text).unwrap();
+        let at = |port: u16| format!("127.0.0.1:{port}");
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let mut command = Command::new(weft());
+        command.arg(part).arg(&config).current_dir(self.folder.path()).stderr(Stdio::from(log));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        match part {
+            "scheduler" => command.args(["--listen", &at(self.scheduler)]),
+            "node" => command.args(["--address", &at(self.node)]),
+            _ => command.args(["--http", &at(self.http), "--grpc", &at(self.grpc), "--metrics", &at(free_port())]),
+        };
+        self.parts.push((part, command.spawn().expect("weft runs")));
+    }
+
+    fn end(&mut self, part: &str) {
+        let at = self.parts.iter().position(|(name, _)| *name == part).unwrap();
+        let (_, mut process) = self.parts.remove(at);
+        assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
+        assert!(process.wait().unwrap().success(), "{}", self.log());
+    }
+
+    /// The most memory that a part ever had, in MiB.
+    fn most_mib(&self, part: &str) -> u64 {
+        let (_, process) = self.parts.iter().find(|(name, _)| *name == part).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn infer(&self) -> u16 {
+        let body = r#"{"inputs": [{"name": "INPUT", "shape": [1], "datatype": "FP32", "data": [1]}]}"#;
+        ask(self.http, "POST /v2/models/m/infer", "Content-Type: application/json\r\n", body).0
+    }
+
+    fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "waited in vain for {what}: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether a hundred requests in a row are answered.
+    fn assert_serves(&self) {
+        for _ in 0..100 {
+            assert_eq!(self.infer(), 200, "{}", self.log());
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for (_, process) in &mut self.parts {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// A stream of messages with an introduction.
+fn introduced<T: Send + 'static>(messages: Vec<T>, version: Option<u32>) -> Request<ReceiverStream<T>> {
+    let (send, receive) = tokio::sync::mpsc::channel(messages.len().max(1));
+    messages.into_iter().for_each(|message| assert!(send.try_send(message).is_ok()));
+    // Whoever is let in stays for as long as the test does.
+    std::mem::forget(send);
+    let mut request = Request::new(ReceiverStream::new(receive));
+    cluster::introduce(&mut request, Some(TOKEN)).unwrap();
+    request.metadata_mut().remove(PROTOCOL_KEY);
+    if let Some(version) = version {
+        request.metadata_mut().insert(PROTOCOL_KEY, version.into());
+    }
+    request
+}
+
+fn hello(address: &str, incarnation: u64) -> proto::FromNode {
+    cluster::from_hello(rpc::NodeHello {
+        name: "impostor".into(),
+        incarnation: Incarnation(incarnation),
+        virtual_gpus: 4,
+        address: address.into(),
+        ..rpc::NodeHello::default()
+    })
+}
+
+/// Joins as a node; why the stream ended, or nothing if it did not within a second.
+async fn join(scheduler: u16, hello: proto::FromNode) -> Option<Status> {
+    let url = format!("http://127.0.0.1:{scheduler}");
+    let mut client = proto::scheduler_client::SchedulerClient::connect(url).await.unwrap();
+    let mut stream = match client.node(introduced(vec![hello], Some(PROTOCOL))).await {
+        Ok(stream) => stream.into_inner(),
+        Err(status) => return Some(status),
+    };
+    let end = async {
+        while stream.next().await.transpose()?.is_some() {}
+        Err::<(), Status>(Status::ok("ended"))
+    };
+    tokio::time::timeout(Duration::from_secs(1), end).await.ok().and_then(Result::err)
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+#[test]
+fn older_and_newer_versions_are_sent_away_with_a_sentence() {
+    let cluster = Cluster::start();
+    run(async {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let scheduler = proto::scheduler_client::SchedulerClient::connect(url(cluster.scheduler)).await.unwrap();
+        let node = proto::node_client::NodeClient::connect(url(cluster.node)).await.unwrap();
+        for version in [None, Some(1), Some(PROTOCOL + 1)] {
+            let (mut scheduler, mut node) = (scheduler.clone(), node.clone());
+            let refused = [
+                scheduler.gateway(introduced(Vec::new(), version)).await.map(drop).unwrap_err(),
+                scheduler.node(introduced(vec![hello("127.0.0.1:1", 1)], version)).await.map(drop).unwrap_err(),
+                node.run(introduced(Vec::new(), version)).await.map(drop).unwrap_err(),
+            ];
+            for status in refused {
+                assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+                assert!(status.message().contains("run the same version of weft on all machines"), "{status}");
+            }
+        }
+    });
+    cluster.assert_serves();
+    let said = cluster.log().matches("is sent away: this").count();
+    assert_eq!(said, 9, "{}", cluster.log());
+}
+
+/// A scheduler of another version, as gateways and nodes see it: it refuses whoever comes.
+struct Newer;
+
+#[tonic::async_trait]
+impl proto::scheduler_server::Scheduler for Newer {
+    type GatewayStream = ReceiverStream<Result<proto::ToGateway, Status>>;
+    type NodeStream = ReceiverStream<Result<proto::ToNode, Status>>;
+
+    async fn gateway(
+        &self,
+        request: Request<tonic::Streaming<proto::FromGateway>>,
+    ) -> Result<tonic::Response<Self::GatewayStream>, Status> {
+        Err(refuse(&request))
+    }
+
+    async fn node(
+        &self,
+        request: Request<tonic::Streaming<proto::FromNode>>,
+    ) -> Result<tonic::Response<Self::NodeStream>, Status> {
+        Err(refuse(&request))
+    }
+}
+
+fn refuse<T>(request: &Request<T>) -> Status {
+    let said = request.metadata().get(PROTOCOL_KEY).map(|version| version.to_str().unwrap().to_owned());
+    assert_eq!(said, Some(PROTOCOL.to_string()), "whoever comes says what it speaks");
+    Status::failed_precondition("the other side speaks version 99 of the cluster protocol")
+}
+
+#[test]
+fn under_a_scheduler_of_another_version_a_gateway_says_so_and_refuses_with_503() {
+    let port = free_port();
+    std::thread::spawn(move || {
+        let service = proto::scheduler_server::SchedulerServer::new(Newer);
+        let address = format!("127.0.0.1:{port}").parse().unwrap();
+        run(tonic::transport::Server::builder().add_service(service).serve(address)).unwrap();
+    });
+    let [node, http, grpc] = [(); 3].map(|()| free_port());
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster { folder, scheduler: port, node, http, grpc, parts: Vec::new(), environment: Vec::new() };
+    cluster.start_part("gateway");
+    cluster.start_part("node");
+    cluster.wait("both to say why", || cluster.log().matches("speaks version 99").count() >= 2);
+    assert_eq!(cluster.infer(), 503, "{}", cluster.log());
+    let (ready, why) = ask(cluster.http, "GET /v2/health/ready", "", "");
+    assert!(ready != 200, "{why}");
+}
+
+#[test]
+fn a_node_that_claims_to_be_another_takes_nothing_from_it() {
+    let cluster = Cluster::start();
+    let own = format!("127.0.0.1:{}", cluster.node);
+    // At its address, under another identity.
+    let refused = run(join(cluster.scheduler, hello(&own, 7))).expect("it is sent away");
+    assert!(refused.message().contains("give this one an address of its own"), "{refused}");
+    cluster.assert_serves();
+    // Two that take themselves for the same start of a node, at two addresses: the first stays.
+    let elsewhere = format!("127.0.0.1:{}", free_port());
+    run(async {
+        let empty = |address: &str| {
+            let rpc::NodeHello { .. } = rpc::NodeHello::default();
+            cluster::from_hello(rpc::NodeHello {
+                name: "twin".into(),
+                incarnation: Incarnation(42),
+                address: address.into(),
+                ..rpc::NodeHello::default()
+            })
+        };
+        let first = join(cluster.scheduler, empty(&elsewhere));
+        let second = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            join(cluster.scheduler, empty("127.0.0.1:9")).await
+        };
+        let (first, second) = tokio::join!(first, second);
+        assert!(first.is_none(), "the first one stays: {first:?}");
+        let second = second.expect("the second one is sent away");
+        assert!(second.message().contains("is this one already"), "{second}");
+    });
+    cluster.assert_serves();
+    // At an address where nobody is, or where somebody else is: what it was given is run elsewhere in time.
+    let nowhere = format!("127.0.0.1:{}", free_port());
+    let mut answers = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(join(cluster.scheduler, hello(&nowhere, 8))));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            let asked = Instant::now();
+            answers.push((cluster.infer(), asked.elapsed()));
+        }
+    });
+    let late = answers.iter().filter(|(_, took)| *took > Duration::from_millis(2_250)).count();
+    assert!(late == 0 && answers.iter().all(|(status, _)| [200, 503, 504].contains(status)), "{answers:?}");
+    cluster.wait("it to be forgotten", || cluster.infer() == 200);
+    cluster.assert_serves();
+}
+
+/// Sends the beginning of a message that claims to have two gigabytes.
+fn claim(port: u16, path: &str, more: &[&str]) -> String {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--verbose", "--max-time", "20", "--http2-prior-knowledge", "--output", "/dev/null"]);
+    curl.args(["-H", "content-type: application/grpc", "-H", "te: trailers", "--data-binary", "@-"]);
+    for header in more {
+        curl.args(["-H", header]);
+    }
+    curl.arg(format!("http://127.0.0.1:{port}{path}")).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut curl = curl.spawn().expect("curl runs");
+    let mut message = TWO_GIGABYTES.to_vec();
+    message.extend([0; 65_536]);
+    curl.stdin.take().unwrap().write_all(&message).unwrap();
+    String::from_utf8_lossy(&curl.wait_with_output().unwrap().stderr).into_owned()
+}
+
+#[test]
+fn a_message_of_two_gigabytes_is_refused_before_it_is_read() {
+    let cluster = Cluster::start();
+    let length = "Content-Length: 2147483648\r\nContent-Type: application/json\r\n";
+    let mut stream = TcpStream::connect(("127.0.0.1", cluster.http)).unwrap();
+    write!(stream, "POST /v2/models/m/infer HTTP/1.1\r\nHost: 127.0.0.1\r\n{length}\r\n{{").unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = [0; 12];
+    std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    let said = claim(cluster.grpc, "/inference.GRPCInferenceService/ModelInfer", &[]);
+    assert!(said.contains("grpc-status: 11") || said.contains("grpc-status: 8"), "{said}");
+    let member = [format!("authorization: Bearer {TOKEN}"), format!("{PROTOCOL_KEY}: {PROTOCOL}")];
+    let member = member.each_ref().map(String::as_str);
+    claim(cluster.scheduler, "/weft.cluster.Scheduler/Gateway", &member);
+    claim(cluster.scheduler, "/weft.cluster.Scheduler/Node", &member);
+    claim(cluster.node, "/weft.cluster.Node/Run", &member);
+    for part in ["scheduler", "gateway", "node"] {
+        assert!(cluster.most_mib(part) < 500, "{part} had {} MiB", cluster.most_mib(part));
+    }
+    cluster.assert_serves();
+}
+
+#[test]
+fn clients_that_never_read_keep_nobody_from_being_answered() {
+    let cluster = Cluster::start();
+    let body = r#"{"inputs": [{"name": "INPUT", "shape": [1], "datatype": "FP32", "data": [1]}]}"#;
+    let length = body.len();
+    let request =
+        format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n{body}");
+    let silent: Vec<TcpStream> = (0..50)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", cluster.http)).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            // As many requests one after the other as it takes before the server reads no more.
+            for _ in 0..20_000 {
+                match stream.write(request.as_bytes()) {
+                    Ok(written) if written == request.len() => {}
+                    Ok(_) => break,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            stream
+        })
+        .collect();
+    cluster.wait("an answer", || cluster.infer() == 200);
+    assert!(cluster.most_mib("gateway") < 500, "{} MiB", cluster.most_mib("gateway"));
+    drop(silent);
+    cluster.wait("an answer", || cluster.infer() == 200);
+    cluster.assert_serves();
+}
+
+#[test]
+fn a_clock_that_goes_back_an_hour_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (library, back) = (folder.path().join("clock.so"), folder.path().join("back"));
+    let mut compile = Command::new("gcc");
+    compile
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(root().join("tests/programs/clock.c"))
+        .arg("-ldl");
+    assert!(compile.status().expect("gcc runs").success());
+    let text = |path: &Path| path.display().to_string();
+    let environment = vec![("LD_PRELOAD".into(), text(&library)), ("CLOCK_BACK".into(), text(&back))];
+    let mut cluster = Cluster::with(folder, environment);
+    cluster.assert_serves();
+    fs::write(&back, "").unwrap();
+    cluster.assert_serves();
+    // Whoever starts an hour before it ended is not taken for the one from then, nor the other way round.
+    for part in ["node", "scheduler", "gateway"] {
+        cluster.end(part);
+        cluster.start_part(part);
+        cluster.wait("an answer", || cluster.infer() == 200);
+    }
+    fs::remove_file(&back).unwrap();
+    cluster.assert_serves();
+}
