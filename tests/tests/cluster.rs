@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     fn infer(&self) -> u16 {
-        let body = r#"{"inputs": [{"name": "INPUT", "shape": [1], "datatype": "FP32", "data": [1]}]}"#;
+        let body = r#"{"inputs": [{"name": "INPUT", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}"#;
         ask(self.http, "POST /v2/models/m/infer", "Content-Type: application/json\r\n", body).0
     }
 
@@ -329,7 +329,7 @@ fn a_message_of_two_gigabytes_is_refused_before_it_is_read() {
 #[test]
 fn clients_that_never_read_keep_nobody_from_being_answered() {
     let cluster = Cluster::start();
-    let body = r#"{"inputs": [{"name": "INPUT", "shape": [1], "datatype": "FP32", "data": [1]}]}"#;
+    let body = r#"{"inputs": [{"name": "INPUT", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}"#;
     let length = body.len();
     let request =
         format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n{body}");

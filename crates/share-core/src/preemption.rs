@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NOW: u64 = 1_000_000_000_000;
+    const NOW: u64 = 10_000_000_000_000;
 
     /// Polls with a driver that does what it is told.
     fn poll(preemption: &mut Preemption, now_ns: u64, reason: bool) -> bool {

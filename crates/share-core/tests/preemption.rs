@@ -7,7 +7,7 @@ use std::collections::HashSet;
 /// Small numbers, so that everything that can happen happens within the depth.
 const LEASE: Lease = Lease { length_ns: 1, most_ns: 7, rest_ns: 2 };
 const PATIENCE: Patience = Patience { idle_ns: 2, sync_ns: 3, heartbeat_ns: 2, ahead_ns: 100 };
-const DEPTH: usize = 15;
+const DEPTH: usize = 11;
 /// The first moment; before it there is room for what is long ago.
 const START: u64 = 1_000;
 /// How often the driver refuses a call, and how often the process is not given the CPU.
@@ -54,8 +54,9 @@ struct World {
     /// What the driver knows.
     off: bool,
     off_since: u64,
-    /// When somebody who was alive last had a reason.
-    reason_at: u64,
+    /// When a neighbour that was alive last had work, and a daemon that was alive last wanted this.
+    claimed_at: u64,
+    wanted_at: u64,
     refuse_next: bool,
     refusals: u8,
     delays: u8,
@@ -112,7 +113,8 @@ impl World {
             process: Preemption::default(),
             off: false,
             off_since: 0,
-            reason_at: 0,
+            claimed_at: 0,
+            wanted_at: START,
             refuse_next: false,
             refusals: 0,
             delays: 0,
@@ -159,9 +161,12 @@ impl World {
             if self.neighbour == Life::Dead {
                 self.page = BusyPeriod::default();
             }
-            if self.neighbour == Life::Runs && self.works && self.exclusive {
-                self.reason_at = self.now;
+            if self.exclusive {
+                self.wanted_at = self.now;
             }
+        }
+        if self.neighbour == Life::Runs && self.works {
+            self.claimed_at = self.now;
         }
         if !delayed {
             self.poll(bug);
@@ -211,8 +216,8 @@ impl World {
         let excuses = u64::from(self.refusals + self.delays);
         if self.off {
             let bound = PATIENCE.longest_ns() + LEASE.length_ns + excuses + 1;
-            let since = self.now - self.reason_at;
-            if self.reason_at != 0 && since > bound {
+            let since = self.now - self.claimed_at.min(self.wanted_at);
+            if since > bound {
                 return Err(format!("off {since} after the last reason, more than {bound}"));
             }
             let bound = LEASE.most_ns + excuses + 1;

@@ -50,7 +50,8 @@ fn a_folder_that_was_open_to_others_is_closed_unless_it_is_theirs_too() {
     drop(Store::open(folder.path()).unwrap());
     assert_eq!(found(), 0o700);
     mode(0o1777);
-    drop(Store::open(folder.path()).unwrap());
+    let Err(error) = Store::open(folder.path()) else { panic!("what is in it may be anybody's") };
+    assert!(format!("{error:#}").contains("everybody may write to it (mode 1777)"), "{error:#}");
     assert_eq!(found(), 0o1777, "as /tmp has it");
     mode(0o755);
     std::fs::write(folder.path().join("weft.toml"), "").unwrap();
