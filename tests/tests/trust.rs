@@ -215,6 +215,7 @@ fn secrets_stay_with_their_owner() {
     assert!(!server.command(&["models", "--json"]).unwrap().contains("hunter2"));
     assert!(!ask(server.metrics, "GET /admin/models", "", "").1.contains("hunter2"));
     server.command(&["deploy", "w", "--virtual", "1ms,5ms"]).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(folder.path().join(".weft")).unwrap().permissions());
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(folder.path().join(".weft")).unwrap().permissions());
     assert_eq!(mode & 0o077, 0, "the state folder is open to others");
 }
