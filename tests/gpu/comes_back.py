@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 LATENCY = """
@@ -117,7 +118,6 @@ class Program:
 
     def end(self):
         self.process.kill()
-        subprocess.run(["pkill", "-9", "-f", "vit_l_16|efficientnet_b0"], check=False)
         self.process.wait()
 
 
@@ -131,6 +131,19 @@ def threads():
             if "python" in open(f"{folder}/../../comm").read() and (name.startswith("weft") or folder.split("/")[2] == folder.split("/")[4]):
                 line = [folder, name] + [open(f"{folder}/{what}").read().split("\n")[0] for what in ("wchan", "syscall")]
                 found.append(" ".join(line))
+        except OSError:
+            pass
+    return found
+
+
+def daemons(socket):
+    """The daemons that this script's programs started: nobody else's."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            words = open(os.path.join(os.path.dirname(path), "cmdline")).read().split("\0")
+            if "node" in words[1:2] and f"WEFT_SOCKET={socket}" in open(path).read().split("\0"):
+                found.append(int(path.split("/")[2]))
         except OSError:
             pass
     return found
@@ -194,17 +207,16 @@ def main():
     parser.add_argument("--out")
     arguments = parser.parse_args()
     arguments.share = [f"--{word}" if i == 0 else word for i, word in enumerate(arguments.share)]
+    # A daemon of our own.
+    os.environ["WEFT_SOCKET"] = os.path.join(tempfile.mkdtemp(prefix="weft-"), "node.sock")
     results = []
     for number in range(arguments.runs):
         if number:
             time.sleep(1.0)
-            found = subprocess.run(["pgrep", "-f", "weft node"], capture_output=True, text=True).stdout.split()
+            found = daemons(os.environ["WEFT_SOCKET"])
             print("daemons killed with -9:", found, flush=True)
             for pid in found:
-                try:
-                    os.kill(int(pid), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+                os.kill(pid, signal.SIGKILL)
         run_pair(arguments, number, results)
         time.sleep(1.0)
     if arguments.out:

@@ -33,6 +33,8 @@ Examples:
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
     crate::logging::start();
     let state = std::path::absolute(&arguments.state)?;
+    // What is in another user's folder would be run.
+    scheduler::private_folder(&state)?;
     let environment = node::setup_with(&state, arguments.gpu.then_some(Onnx::Gpu))?;
     let gpu = has_gpu();
     print(&format!(
