@@ -113,7 +113,7 @@ impl Servers {
         limits.body_bytes = settings.limits.body.map_or(limits.body_bytes, |bytes| bytes.0 as usize);
         limits.memory_bytes = settings.limits.memory.map_or(limits.memory_bytes, |bytes| bytes.0 as usize);
         // Clients leave files for administrators, workers and whatever else the server opens.
-        let files = crate::up::raise_file_limit().saturating_sub(FILES_KEPT).max(FILES_KEPT) / 2;
+        let files = node::raise_file_limit().saturating_sub(FILES_KEPT).max(FILES_KEPT) / 2;
         limits.connections = settings.limits.connections.unwrap_or(limits.connections).min(files);
         let mut grpc_config = GrpcConfig {
             keys: clients.clone(),

@@ -95,17 +95,8 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
 
 /// The threads that speak to clients and decide: half as many as there are cores. The other half is for the models,
 /// and requests that meet on few threads are cheaper than those that meet on many.
-/// Raises how many files this process may have open to what it is allowed, which is far more than it is given without
-/// asking; how many that is.
-pub(crate) fn raise_file_limit() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
-}
-
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    raise_file_limit();
+    node::raise_file_limit();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads((cores / 2).max(1))

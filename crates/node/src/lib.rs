@@ -26,10 +26,12 @@ mod emulated;
 mod python;
 mod weights;
 mod environment;
+mod files;
 pub mod worker;
 pub mod remote;
 pub mod sharing;
 
 pub use config::Config;
 pub use environment::{Environment, Onnx, find_environment, setup, setup_with};
+pub use files::raise_file_limit;
 pub use node::Node;

@@ -1,7 +1,8 @@
 //! What gateway, scheduler, node and workers say to each other.
 //!
 //! Plain values. In one process they travel through channels; between machines they are turned into the messages
-//! of `proto/` and back. Nothing here decides anything.
+//! of `proto/` and back. Nothing here decides anything. What all gRPC servers of Weft do with new connections is here
+//! too: `connections`.
 
 #![forbid(unsafe_code)]
 

@@ -34,8 +34,6 @@ use std::sync::Arc;
 
 /// The number of the pool of emulated GPUs.
 pub(crate) const VIRTUAL: u32 = u32::MAX;
-/// Why nobody answers for a virtual model.
-pub(crate) const NOBODY_EMULATES: &str = "no node emulates a GPU; set `virtual_gpus` under [node]";
 /// How long a deployment stays after clients last saw it: a request may be on its way.
 const GRACE: Span = Span::from_secs(1);
 const TICK: Span = Span::from_millis(50);
@@ -218,28 +216,11 @@ impl Driver {
             self.models.values().filter(|model| model.is_listed()).map(Deployment::entry).collect();
         if !self.emulates() {
             for entry in entries.iter_mut().filter(|entry| matches!(entry.spec.kind, rpc::Kind::Virtual { .. })) {
-                entry.health.trouble = Some(NOBODY_EMULATES.into());
+                entry.health.trouble = Some(crate::readiness::NOBODY_EMULATES.into());
             }
         }
         entries.sort_by(|one, other| (&one.spec.name, one.spec.version).cmp(&(&other.spec.name, other.spec.version)));
         Catalog { entries, known: true }
-    }
-
-    /// Whether there is a GPU that virtual models run on.
-    pub(crate) fn emulates(&self) -> bool {
-        self.workers.values().any(|worker| worker.model.is_none() && worker.state == WorkerState::Ready)
-    }
-
-    /// Why no worker of a model could take a batch right now, where none could.
-    fn has_nobody(&self, deployment: &Deployment) -> Option<String> {
-        let is_virtual = matches!(deployment.spec.kind, rpc::Kind::Virtual { .. });
-        let why = match is_virtual {
-            true => (!self.emulates()).then(|| NOBODY_EMULATES.to_owned()),
-            false => (deployment.ready == 0).then(|| {
-                deployment.last_error.clone().unwrap_or_else(|| "one is being started, or its node is not there".into())
-            }),
-        };
-        Some(format!("model `{}` has no worker right now: {}", deployment.spec.name, why?))
     }
 
     /// A request came.

@@ -1,10 +1,10 @@
 //! What operators ask for, and where workers go.
 
 use crate::deployment::{Deployment, Place, Reply};
-use crate::driver::{Driver, NOBODY_EMULATES, VIRTUAL};
+use crate::driver::{Driver, VIRTUAL};
 use crate::pool::Pool;
 use crate::profile::Profile;
-use crate::readiness::virtual_too_slow;
+use crate::readiness::{NOBODY_EMULATES, virtual_too_slow};
 use crate::store::{Record, Stored};
 use policy::Time;
 use rpc::{DataType, Kind, ModelInfo, ModelSpec, NotFound, Order, OrderError, Source, TensorSpec, ToNode, Workers};

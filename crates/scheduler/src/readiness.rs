@@ -8,7 +8,7 @@
 use crate::deployment::Deployment;
 use crate::driver::Driver;
 use policy::{Network, Span, Time};
-use rpc::{Kind, ModelSpec, OrderError, WorkerId};
+use rpc::{Kind, ModelSpec, OrderError, WorkerId, WorkerState};
 
 /// After so long a model that was too slow is measured again the first time. The wait doubles each time.
 const AGAIN_FIRST: Span = Span::from_secs(3);
@@ -16,6 +16,9 @@ const AGAIN_FIRST: Span = Span::from_secs(3);
 const AGAIN_MOST: Span = Span::from_secs(300);
 /// Steps in which objectives are proposed, in tenths.
 const STEPS: [u64; 11] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100];
+
+/// Why nobody answers for a virtual model.
+pub(crate) const NOBODY_EMULATES: &str = "no node emulates a GPU; set `virtual_gpus` under [node]";
 
 /// When a model that was too slow is measured again.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +89,23 @@ impl Deployment {
 }
 
 impl Driver {
+    /// Whether there is a GPU that virtual models run on.
+    pub(crate) fn emulates(&self) -> bool {
+        self.workers.values().any(|worker| worker.model.is_none() && worker.state == WorkerState::Ready)
+    }
+
+    /// Why no worker of a model could take a batch right now, where none could.
+    pub(crate) fn has_nobody(&self, deployment: &Deployment) -> Option<String> {
+        let is_virtual = matches!(deployment.spec.kind, Kind::Virtual { .. });
+        let why = match is_virtual {
+            true => (!self.emulates()).then(|| NOBODY_EMULATES.to_owned()),
+            false => (deployment.ready == 0).then(|| {
+                deployment.last_error.clone().unwrap_or_else(|| "one is being started, or its node is not there".into())
+            }),
+        };
+        Some(format!("model `{}` has no worker right now: {}", deployment.spec.name, why?))
+    }
+
     /// The worker of a model that was never ready is too slow for the objective: it ends. When it was the last that
     /// could have done, whoever waits is told.
     pub(crate) fn on_too_slow(&mut self, now: Time, id: WorkerId, number: u32, reason: String) {

@@ -14,7 +14,6 @@ use anyhow::{Context, Result};
 use policy::sharing::{Manner, TICK};
 use rpc::Share;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::Timespec;
 use shm::{Connection, FileList, Listener, MAX_MESSAGE, Message, Name, Peer, SLOTS, VERSION, now_ns};
 use std::collections::BTreeMap;
@@ -60,7 +59,8 @@ impl Daemon {
         // Other users may come: what they may do is asked of the kernel for each connection.
         std::fs::set_permissions(path, Permissions::from_mode(0o666))
             .with_context(|| format!("open {} to other users", path.display()))?;
-        raise_file_limit();
+        // Each GPU needs some two hundred files. Where there are none left for one, it says so.
+        crate::raise_file_limit();
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("make an event")?);
         let running = Running::new(config, listener, lock, stop.clone());
         let thread = std::thread::Builder::new().name("weft-sharing".into()).spawn(move || running.run());
@@ -89,13 +89,6 @@ impl Daemon {
 fn ask_to_end(stop: &OwnedFd) {
     // It can only fail when it was asked more often than anybody can count.
     let _ = rustix::io::write(stop, &1u64.to_ne_bytes());
-}
-
-/// Each GPU needs some two hundred files, more than processes are given without asking.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, the GPU for which there are no files left says so.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Somebody at the other end of a connection.
