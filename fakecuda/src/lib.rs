@@ -10,6 +10,7 @@
 
 pub mod book;
 pub mod clock;
+pub mod virtual_clock;
 pub mod state;
 pub mod truth;
 pub mod install;

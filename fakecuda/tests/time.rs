@@ -1,10 +1,10 @@
-//! Who gets the GPU for how long. Judged by the GPU's own books, which do not depend on how busy the machine is.
+//! Who gets the GPU for how long, by the GPU's own books and a clock that the test moves.
 
 mod support;
 
 use fakecuda::book::{SLICE_NS, Slot};
 use std::time::Duration;
-use support::{Running, TestMachine, wait_for};
+use support::{Running, TestMachine};
 
 const GIB: u64 = 1 << 30;
 
@@ -19,7 +19,7 @@ fn a_program_gets_exactly_the_time_of_its_kernels() {
 
 #[test]
 fn a_program_alone_has_the_gpu_all_the_time() {
-    let machine = TestMachine::new(GIB);
+    let machine = TestMachine::in_virtual_time(GIB);
     let program = busy(&machine, &[]);
     let (before, after) = observe(&machine, &[&program]);
     let (time, given) = (after.0 - before.0, after.1[0].given_ns - before.1[0].given_ns);
@@ -28,7 +28,7 @@ fn a_program_alone_has_the_gpu_all_the_time() {
 
 #[test]
 fn two_busy_programs_share_equally() {
-    let machine = TestMachine::new(GIB);
+    let machine = TestMachine::in_virtual_time(GIB);
     let programs = [busy(&machine, &[]), busy(&machine, &[])];
     let (before, after) = observe(&machine, &[&programs[0], &programs[1]]);
     let given: Vec<u64> = (0..2).map(|index| after.1[index].given_ns - before.1[index].given_ns).collect();
@@ -38,7 +38,7 @@ fn two_busy_programs_share_equally() {
 
 #[test]
 fn shares_follow_slices_set_through_ioctl() {
-    let machine = TestMachine::new(GIB);
+    let machine = TestMachine::in_virtual_time(GIB);
     let programs = [busy(&machine, &["--slice", "512"]), busy(&machine, &[])];
     let (before, after) = observe(&machine, &[&programs[0], &programs[1]]);
     let given: Vec<u64> = (0..2).map(|index| after.1[index].given_ns - before.1[index].given_ns).collect();
@@ -54,7 +54,7 @@ fn busy(machine: &TestMachine, arguments: &[&str]) -> Running {
 
 type Observation = (u64, Vec<Slot>);
 
-/// The books at two times that are at least 300 ms apart and between which every program had work all the time.
+/// The books at two times that are 300 ms apart and between which every program had work all the time.
 fn observe(machine: &TestMachine, programs: &[&Running]) -> (Observation, Observation) {
     let counters = || {
         machine.look(|book| {
@@ -65,9 +65,9 @@ fn observe(machine: &TestMachine, programs: &[&Running]) -> (Observation, Observ
     };
     let full = |slot: &Slot| slot.submitted_ns >= slot.given_ns + 1_500_000_000;
     // A queue that holds more than a second of work cannot run dry in the third of a second that is looked at.
-    wait_for("full queues", || counters().is_some_and(|(_, slots)| slots.iter().all(full)));
+    machine.clock().run_until("full queues", || false, || counters().is_some_and(|(_, slots)| slots.iter().all(full)));
     let before = counters().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    machine.clock().run_for(Duration::from_millis(300), || false);
     let after = counters().unwrap();
     assert!(after.1.iter().all(|slot| slot.submitted_ns > slot.given_ns), "a queue ran dry");
     (before, after)

@@ -29,8 +29,8 @@ malloc still works
 fn exactly_what_is_wrapped_is_replaced() {
     let machine = Machine::new();
     let program = machine.compile("lookups");
-    let native = run(&mut machine.native(&program)).stdout;
-    let shared = run(&mut machine.shared(&program)).stdout;
+    let native = machine.native(&mut machine.command(&program)).stdout;
+    let shared = machine.alone(&mut machine.command(&program)).stdout;
     assert_eq!(native, EXPECTED.replace("weft", "driver"));
     assert_eq!(shared, EXPECTED);
 }
@@ -42,7 +42,7 @@ fn the_next_function_is_the_callers_next() {
     let nexts = machine.compile_with("nexts", &["-shared", "-fPIC"]);
     for order in [[library(), nexts.clone()], [nexts, library()]] {
         let preload = order.map(|path| path.display().to_string()).join(":");
-        let ran = run(machine.shared(&program).env("LD_PRELOAD", preload));
+        let ran = run(machine.command(&program).env("LD_PRELOAD", preload));
         assert_eq!((ran.stdout.as_str(), ran.code), (EXPECTED, Some(0)), "{}", ran.stderr);
     }
 }

@@ -5,6 +5,7 @@
 use fakecuda::book::{Book, Slot};
 use fakecuda::state::{Machine, State};
 use fakecuda::truth::{Truth, read_state};
+use fakecuda::virtual_clock::VirtualClock;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,17 +15,32 @@ use std::time::{Duration, Instant};
 pub struct TestMachine {
     folder: PathBuf,
     pub state: State,
+    clock: Option<VirtualClock>,
 }
 
 impl TestMachine {
     pub fn new(memory_bytes: u64) -> TestMachine {
+        TestMachine::make(memory_bytes, |_| None)
+    }
+
+    /// One whose clock the test moves.
+    pub fn in_virtual_time(memory_bytes: u64) -> TestMachine {
+        TestMachine::make(memory_bytes, |folder| Some(VirtualClock::new(folder).unwrap()))
+    }
+
+    pub fn clock(&self) -> &VirtualClock {
+        self.clock.as_ref().expect("it was made with one")
+    }
+
+    fn make(memory_bytes: u64, clock: impl FnOnce(&Path) -> Option<VirtualClock>) -> TestMachine {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("fakecuda-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         fakecuda::install::install(&fakecuda::install::library().unwrap(), &folder.join("lib")).unwrap();
+        let clock = clock(&folder);
         let state = State::open(&folder.join("state"), Machine { gpus: 1, memory_bytes }).unwrap();
-        TestMachine { folder, state }
+        TestMachine { folder, state, clock }
     }
 
     /// A test program with its arguments, ready to be started.
@@ -52,7 +68,12 @@ impl TestMachine {
 
     /// Starts a program that ends, at the latest, with the value.
     pub fn start(&self, name: &str, arguments: &[&str]) -> Running {
-        Running(self.program(name, arguments).spawn().unwrap())
+        let mut program = self.program(name, arguments);
+        let child = match &self.clock {
+            Some(clock) => clock.spawn(&mut program, &[]),
+            None => program.spawn(),
+        };
+        Running(child.unwrap())
     }
 
     /// The books as they are now.

@@ -1,21 +1,25 @@
-//! A machine for tests: a stand-in driver, a folder, a socket, and a daemon that does what a test says.
+//! A machine for tests: a stand-in driver, a clock that the test moves, a folder, a socket, and a daemon that does what a
+//! test says.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use fakecuda::virtual_clock::VirtualClock;
 use shm::{
-    Connection, ControlPage, FileList, Listener, Message, NotesPage, OwnPage, SLOTS, Tenant, TenantPage, now_ns,
-    read_only,
+    Connection, ControlPage, FileList, Listener, Message, NotesPage, OwnPage, SLOTS, Tenant, TenantPage, read_only,
 };
+use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// For how long a daemon waits for what a program says next. Real time, in which nothing is judged.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
+    pub(crate) clock: VirtualClock,
 }
 
 /// What a program printed, and what the stand-in driver says it really did.
@@ -29,7 +33,8 @@ impl Machine {
     pub(crate) fn new() -> Machine {
         let folder = tempfile::tempdir().unwrap();
         fakecuda::install::install(&fakecuda::install::library().unwrap(), &folder.path().join("lib")).unwrap();
-        Machine { folder }
+        let clock = VirtualClock::new(folder.path()).unwrap();
+        Machine { folder, clock }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -57,22 +62,66 @@ impl Machine {
         program
     }
 
-    /// A program with the stand-in driver, without the library.
-    pub(crate) fn native(&self, program: &Path) -> Command {
+    /// A program with the stand-in driver, to be started without the library, or with it.
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.path("lib")).env("FAKECUDA_STATE", self.path("state"));
-        command.env("WEFT_SOCKET", self.socket()).current_dir(self.folder.path());
-        for name in ["LD_PRELOAD", "WEFT_TENANT", "WEFT_QUIET", "WEFT_DISABLE"] {
+        command.env("WEFT_SOCKET", self.socket()).env("WEFT_TENANT", "test").current_dir(self.folder.path());
+        for name in ["LD_PRELOAD", "WEFT_QUIET", "WEFT_DISABLE"] {
             command.env_remove(name);
         }
         command
     }
 
-    /// A program under the library.
-    pub(crate) fn shared(&self, program: &Path) -> Command {
-        let mut command = self.native(program);
-        command.env("LD_PRELOAD", library()).env("WEFT_TENANT", "test");
-        command
+    /// Starts a program under the library.
+    pub(crate) fn start(&self, command: &mut Command) -> Child {
+        self.start_with(command, &[library()])
+    }
+
+    /// Starts a program with these libraries.
+    pub(crate) fn start_with(&self, command: &mut Command, libraries: &[PathBuf]) -> Child {
+        self.clock.spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()), libraries).unwrap()
+    }
+
+    /// Runs a program without the library.
+    pub(crate) fn native(&self, command: &mut Command) -> Ran {
+        self.finish_alone(self.start_with(command, &[]))
+    }
+
+    /// Runs a program under the library, which finds no daemon.
+    pub(crate) fn alone(&self, command: &mut Command) -> Ran {
+        self.finish_alone(self.start(command))
+    }
+
+    /// Runs a program under the library and a daemon.
+    pub(crate) fn run(&self, daemon: &Daemon, command: &mut Command) -> Ran {
+        let child = self.start(command);
+        self.finish(daemon, child)
+    }
+
+    /// Lets a program run to its end.
+    pub(crate) fn finish(&self, daemon: &Daemon, child: Child) -> Ran {
+        self.ended(child, || daemon.serve(self))
+    }
+
+    /// Lets a program whose daemon is gone run to its end.
+    pub(crate) fn finish_alone(&self, child: Child) -> Ran {
+        self.ended(child, || false)
+    }
+
+    fn ended(&self, mut child: Child, serve: impl FnMut() -> bool) -> Ran {
+        self.clock.run_to_the_end(&mut child, serve);
+        ran(&child.wait_with_output().unwrap())
+    }
+
+    /// Lets everybody run for so many milliseconds.
+    pub(crate) fn run_for(&self, daemon: &Daemon, milliseconds: u64) {
+        self.clock.run_for(Duration::from_millis(milliseconds), || daemon.serve(self));
+    }
+
+    /// Lets everybody run until something holds.
+    pub(crate) fn run_until(&self, daemon: &Daemon, what: &str, done: impl FnMut() -> bool) {
+        self.clock.run_until(what, || daemon.serve(self), done);
     }
 
     /// One of the truth's words for the process that ended last.
@@ -87,10 +136,14 @@ impl Machine {
     }
 }
 
+/// Runs a program that lives by the machine's own clock.
 pub(crate) fn run(command: &mut Command) -> Ran {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    Ran { stdout: text(&stdout), stderr: text(&stderr), code: status.code() }
+    ran(&command.output().unwrap())
+}
+
+fn ran(Output { status, stdout, stderr }: &Output) -> Ran {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran { stdout: text(stdout), stderr: text(stderr), code: status.code() }
 }
 
 /// The library, beside this test.
@@ -103,13 +156,12 @@ pub(crate) fn library() -> PathBuf {
 }
 
 /// What the daemon says to a process that attaches.
-pub(crate) type Rule = Box<dyn Fn(&ControlPage) + Send>;
+pub(crate) type Rule = Box<dyn Fn(&ControlPage)>;
 
 /// A daemon that gives every process a slot, and its control page what the rule says.
 pub(crate) struct Daemon {
-    slots: Arc<Mutex<Slots>>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    slots: RefCell<Slots>,
+    listener: Listener,
 }
 
 struct Slots {
@@ -128,8 +180,8 @@ struct Slots {
 }
 
 impl Daemon {
-    pub(crate) fn start(socket: &Path, rule: impl Fn(&ControlPage) + Send + 'static) -> Daemon {
-        let listener = Listener::bind(socket).unwrap();
+    pub(crate) fn start(machine: &Machine, rule: impl Fn(&ControlPage) + 'static) -> Daemon {
+        let listener = Listener::bind(&machine.socket()).unwrap();
         let pages = (0..SLOTS).map(|_| OwnPage::create("slot", true).unwrap()).collect();
         let controls = (0..SLOTS).map(|_| OwnPage::create("control", false).unwrap()).collect();
         let slots = Slots {
@@ -137,83 +189,69 @@ impl Daemon {
             controls,
             notes: OwnPage::create("notes", true).unwrap(),
             taken: 0,
-            generation: now_ns(),
+            generation: machine.clock.now_ns(),
             hellos: vec![],
             attaches: vec![],
             gpus: vec![],
             live: vec![],
             rule: Box::new(rule),
         };
-        let slots = Arc::new(Mutex::new(slots));
-        let stop = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::spawn({
-            let (slots, stop) = (slots.clone(), stop.clone());
-            move || {
-                while !stop.load(Ordering::Relaxed) {
-                    while let Ok(connection) = listener.accept(false) {
-                        connection.set_timeout(Duration::from_millis(500)).unwrap();
-                        slots.lock().unwrap().serve(connection);
-                    }
-                    slots.lock().unwrap().tick();
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            }
-        });
-        Daemon { slots, stop, thread: Some(thread) }
+        Daemon { slots: RefCell::new(slots), listener }
+    }
+
+    /// Does what programs ask for, and says whether any did.
+    pub(crate) fn serve(&self, machine: &Machine) -> bool {
+        let mut served = false;
+        while let Ok(connection) = self.listener.accept(false) {
+            connection.set_timeout(PATIENCE).unwrap();
+            self.slots.borrow_mut().serve(connection, machine.clock.now_ns());
+            served = true;
+        }
+        self.slots.borrow().beat(machine.clock.now_ns());
+        served
     }
 
     /// Dies as a killed one does: connections close, pages stay as they are.
-    pub(crate) fn kill(mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().unwrap();
-        self.slots.lock().unwrap().live.clear();
+    pub(crate) fn kill(self, machine: &Machine) {
+        self.slots.borrow().beat(machine.clock.now_ns());
     }
 
     /// What the pages of all processes that ever attached say.
     pub(crate) fn pages(&self) -> Vec<Tenant> {
-        let slots = self.slots.lock().unwrap();
+        let slots = self.slots.borrow();
         slots.pages[..slots.taken].iter().filter_map(|(page, _)| page.read()).collect()
     }
 
     /// The GPU that each of these pages is of.
     pub(crate) fn gpus(&self) -> Vec<[u8; 16]> {
-        self.slots.lock().unwrap().gpus.clone()
+        self.slots.borrow().gpus.clone()
     }
 
     pub(crate) fn control(&self, slot: usize, change: impl Fn(&ControlPage)) {
-        change(&self.slots.lock().unwrap().controls[slot].0);
+        change(&self.slots.borrow().controls[slot].0);
     }
 
     pub(crate) fn page<T>(&self, slot: usize, look: impl Fn(&TenantPage) -> T) -> T {
-        look(&self.slots.lock().unwrap().pages[slot].0)
+        look(&self.slots.borrow().pages[slot].0)
     }
 
     pub(crate) fn hellos(&self) -> Vec<String> {
-        self.slots.lock().unwrap().hellos.clone()
+        self.slots.borrow().hellos.clone()
     }
 
     pub(crate) fn attaches(&self) -> Vec<(u64, u64)> {
-        self.slots.lock().unwrap().attaches.clone()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.slots.borrow().attaches.clone()
     }
 }
 
 impl Slots {
-    fn tick(&mut self) {
+    fn beat(&self, heartbeat_ns: u64) {
         for (control, _) in &self.controls {
-            control.heartbeat_ns.store(now_ns(), Ordering::Relaxed);
+            control.heartbeat_ns.store(heartbeat_ns, Ordering::Relaxed);
         }
     }
 
-    fn serve(&mut self, connection: Connection) {
+    fn serve(&mut self, connection: Connection, now_ns: u64) {
         let mut buffer = [0; 1024];
         let mut files = FileList::new();
         for _ in 0..2 {
@@ -225,7 +263,7 @@ impl Slots {
                 Ok(Message::Attach { gpu, used_bytes, charged_ns }) => {
                     self.attaches.push((used_bytes, charged_ns));
                     self.gpus.push(gpu);
-                    self.attach(&connection);
+                    self.attach(&connection, now_ns);
                     let slot = self.taken - 1;
                     self.live.push((connection, slot));
                     return;
@@ -235,12 +273,12 @@ impl Slots {
         }
     }
 
-    fn attach(&mut self, connection: &Connection) {
+    fn attach(&mut self, connection: &Connection, now_ns: u64) {
         let slot = self.taken;
         self.taken += 1;
         self.generation += 1;
         let control = &self.controls[slot];
-        control.0.open_for(self.generation, now_ns());
+        control.0.open_for(self.generation, now_ns);
         control.0.others.store(!(1 << slot), Ordering::Relaxed);
         (self.rule)(&control.0);
         let readers: Vec<OwnedFd> = self.pages.iter().map(|(_, file)| read_only(file.as_fd()).unwrap()).collect();
