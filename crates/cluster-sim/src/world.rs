@@ -10,7 +10,7 @@ use gateway::core::Outcome;
 use gateway::remote::{Waiting, give_back};
 use policy::{Span, Time};
 use rand::RngExt;
-use rpc::{Failure, ModelSpec, NotFound, Part, ToGateway, timing};
+use rpc::{Failure, ModelSpec, NotFound, Part, Refusal, ToGateway, timing};
 use scheduler::Arrived;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -702,11 +702,12 @@ impl<'a> World<'a> {
             return;
         }
         let place = part.gateway.place(count);
-        let long =
-            part.open.remove(&count).is_some_and(|open| open.entered.answer_by - open.at > Span::from_millis(400));
-        if !part.gateway.expire(count) {
+        part.gateway.expire();
+        let Some(mut open) = part.open.remove(&count) else { return };
+        if !matches!(open.entered.told.try_recv(), Ok(Outcome::Refused(Refusal::Expired { .. }))) {
             return self.violated(format!("request {count} is neither answered nor in flight"));
         }
+        let long = open.entered.answer_by - open.at > Span::from_millis(400);
         self.report.expired += 1;
         self.say(|| format!("request {count} is given up: {place:?}"));
         if let Some((id, place)) = place {

@@ -17,9 +17,9 @@ use rpc::{
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// Requests are spread over so many locks.
 const SHARDS: usize = 16;
@@ -50,6 +50,12 @@ pub struct Gateway {
     statistics: RwLock<BTreeMap<(String, u32), Arc<Statistics>>>,
     held: [Mutex<Flights<Held>>; SHARDS],
     next: AtomicU64,
+    /// When requests are next looked at whose time may be over, in nanoseconds since the start, and word that one came
+    /// which may not wait so long.
+    looks_at: AtomicU64,
+    sooner: Arc<Notify>,
+    /// Whether somebody looks.
+    watched: Once,
     /// The session with the scheduler; `NO_SESSION` where there is none.
     session: AtomicU64,
     /// How often a session began.
@@ -86,6 +92,12 @@ impl Shelf {
     }
 }
 
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.sooner.notify_one();
+    }
+}
+
 /// How workers and queues were at a moment.
 struct Look {
     at: Instant,
@@ -112,9 +124,15 @@ struct Ticket<'a> {
     count: u64,
 }
 
+impl Ticket<'_> {
+    /// Its outcome is there, so that it is not in flight any more.
+    fn answered(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        // Nothing is there when it was answered.
         drop(self.gateway.shard(self.count).take(self.count));
     }
 }
@@ -140,13 +158,13 @@ pub struct Call {
     pub priority: u8,
 }
 
-/// A request that was entered: its outcome comes, or its time is over at `answer_by` and [`Gateway::expire`] says so.
+/// A request that was entered.
 pub struct Entered {
     /// Which one it is.
     pub count: u64,
-    /// When its time is over.
+    /// When its time is over, whoever has it.
     pub answer_by: Time,
-    /// What becomes of it before.
+    /// What becomes of it.
     pub told: oneshot::Receiver<Outcome>,
 }
 
@@ -239,6 +257,9 @@ impl Gateway {
             statistics: RwLock::default(),
             held: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
+            looks_at: AtomicU64::new(u64::MAX),
+            sooner: Arc::default(),
+            watched: Once::new(),
             session: AtomicU64::new(NO_SESSION),
             joins: AtomicU32::new(0),
             heard: AtomicU64::new(0),
@@ -438,19 +459,11 @@ impl Gateway {
         let (inputs, rows) = check::inputs(&spec.name, &info, inference.inputs)?;
         let within = inference.timeout.unwrap_or(spec.slo);
         let call = Call { inputs: inputs.into(), at: inference.arrived, within, priority: inference.priority };
-        let patience = Duration::from_nanos((within + timing::ANSWER_MARGIN).nanos());
-        let at = inference.arrived;
-        let Entered { count, mut told, .. } = self.enter(shelf, entry, call)?;
+        self.watched.call_once(|| drop(tokio::spawn(watch(Arc::downgrade(self)))));
+        let Entered { count, told, .. } = self.enter(shelf, entry, call)?;
         let ticket = Ticket { gateway: self, count };
-        let told = match tokio::time::timeout_at((at + patience).into(), &mut told).await {
-            Ok(told) => told,
-            Err(_) => match self.expire(count) {
-                true => return Err(Refusal::Expired { within, margin: timing::ANSWER_MARGIN }.into()),
-                // It was answered in this very moment.
-                false => told.await,
-            },
-        };
-        drop(ticket);
+        let told = told.await;
+        ticket.answered();
         match told {
             Ok(Outcome::Done(Ok(mut outputs))) => {
                 let mut tensors = std::mem::take(&mut outputs.tensors);
@@ -491,7 +504,10 @@ impl Gateway {
         let answer_by = self.clock.time_of(at) + within + timing::ANSWER_MARGIN;
         let (tell, told) = oneshot::channel();
         let held = Held { inputs, tell, spec: entry.spec.clone(), at, within, priority };
-        let request = self.shard(count).accept(count, held, session);
+        let request = self.shard(count).accept(count, held, session, answer_by);
+        if answer_by.nanos() < self.looks_at.load(Relaxed) {
+            self.sooner.notify_one();
+        }
         if !(self.links.arrival)(Arrival { request, model: entry.model, at, within, priority }) {
             drop(self.shard(count).take(count));
             return Err(no_scheduler());
@@ -499,9 +515,20 @@ impl Gateway {
         Ok(Entered { count, answer_by, told })
     }
 
-    /// Gives a request up whose time is over; whether it was still there.
-    pub fn expire(&self, count: u64) -> bool {
-        self.shard(count).take(count).is_some()
+    /// Refuses requests whose time is over, whoever has them. Says when to do so next, at the latest.
+    pub fn expire(&self) -> Time {
+        let mut next = Time::NEVER;
+        for shard in &self.held {
+            let mut shard = shard.lock().expect("no panic holds this lock");
+            let over = shard.expire(self.clock.now());
+            next = next.min(shard.next_expiry());
+            drop(shard);
+            for Held { tell, within, .. } in over {
+                // Nobody listens when the client is gone.
+                let _ = tell.send(Outcome::Refused(Refusal::Expired { within, margin: timing::ANSWER_MARGIN }));
+            }
+        }
+        next
     }
 
     /// Who has a request, and what it is called there.
@@ -567,6 +594,20 @@ impl Gateway {
 
     fn shard(&self, count: u64) -> MutexGuard<'_, Flights<Held>> {
         self.held[count as usize % SHARDS].lock().expect("no panic holds this lock")
+    }
+}
+
+/// Refuses requests when their time is over, for as long as there is a gateway.
+async fn watch(gateway: Weak<Gateway>) {
+    while let Some(here) = gateway.upgrade() {
+        // Whoever enters a request meanwhile says so, as it may be one of those that were looked at already.
+        here.looks_at.store(u64::MAX, Relaxed);
+        let next = here.expire();
+        here.looks_at.store(next.nanos(), Relaxed);
+        let left = Duration::from_nanos((next - here.clock.now()).nanos());
+        let sooner = here.sooner.clone();
+        drop(here);
+        let _ = tokio::time::timeout(left, sooner.notified()).await;
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   accept ─► Announced ── grant ──► Sent ── answer ─► over
 //!                ▲  │ ▲               │ │
-//!                │  │ └── worker died ┘ │          whatever happens: `take` when its time is over
+//!                │  │ └── worker died ┘ │          whatever happens: `expire` when its time is over
 //!                │  └── session over ─┐ │
 //!             announce                ▼ ▼
 //!                └──────────────── Waiting
@@ -17,11 +17,14 @@
 //! 2. A request that is `Announced` is the scheduler's to grant or refuse, in this session; one that is `Sent` is its
 //!    node's to answer or to give back; one that is `Waiting` is the gateway's to announce as soon as it can.
 //! 3. Wherever it is, it can be taken out, and nothing that is said of it afterwards does anything.
-//! 4. Word of an announcement that was given up changes nothing: ids name session and attempt. Only an answer counts
+//! 4. No request whose time is over is there after `expire`, and none expires before `next_expiry`.
+//! 5. Word of an announcement that was given up changes nothing: ids name session and attempt. Only an answer counts
 //!    whoever brings it: it is the same request.
 
+use policy::Time;
 use rpc::{WorkerId, count_of, request_id};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// A session with a scheduler. Another scheduler may give out the same numbers; a gateway joins only once for the same
 /// time.
@@ -47,7 +50,28 @@ impl Session {
 /// Requests in flight, each with what `R` its gateway keeps for it.
 #[derive(Debug)]
 pub struct Flights<R> {
-    flights: HashMap<u64, Flight<R>>,
+    flights: HashMap<u64, Flight<R>, BuildHasherDefault<CountHasher>>,
+    /// None expires before.
+    next_expiry: Time,
+}
+
+/// Of counts that the gateway gives out itself, one after the other: nobody can choose them to collide.
+#[derive(Default)]
+struct CountHasher(u64);
+
+impl Hasher for CountHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("counts are numbers");
+    }
+
+    fn write_u64(&mut self, count: u64) {
+        // 2^64 divided by the golden ratio: neighbours are far apart in the upper bits, which the table uses as well.
+        self.0 = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
 }
 
 #[derive(Debug)]
@@ -58,6 +82,8 @@ struct Flight<R> {
     /// Where it is called so.
     session: Session,
     place: Place,
+    /// When its time is over.
+    answer_by: Time,
 }
 
 /// Who has a request.
@@ -78,16 +104,36 @@ pub enum Place {
 
 impl<R> Default for Flights<R> {
     fn default() -> Flights<R> {
-        Flights { flights: HashMap::new() }
+        Flights { flights: HashMap::default(), next_expiry: Time::NEVER }
     }
 }
 
 impl<R> Flights<R> {
-    /// Takes a request in, which is being announced in this session; its id.
-    pub fn accept(&mut self, count: u64, request: R, session: Session) -> u64 {
+    /// Takes a request in, which is being announced in this session and whose time is over at `answer_by`; its id.
+    pub fn accept(&mut self, count: u64, request: R, session: Session, answer_by: Time) -> u64 {
         let id = request_id(session.number, count, 0);
-        self.flights.insert(count_of(id), Flight { request, id, session, place: Place::Announced });
+        self.flights.insert(count_of(id), Flight { request, id, session, place: Place::Announced, answer_by });
+        self.next_expiry = self.next_expiry.min(answer_by);
         id
+    }
+
+    /// When to call [`Flights::expire`] next, at the latest.
+    pub fn next_expiry(&self) -> Time {
+        self.next_expiry
+    }
+
+    /// Takes out all requests whose time is over, oldest first. Calling it early does nothing.
+    ///
+    /// Looks at every request, once in the time that requests are given: by then those that were the next to expire are
+    /// answered, and all others have as long to go.
+    pub fn expire(&mut self, now: Time) -> Vec<R> {
+        if now < self.next_expiry {
+            return Vec::new();
+        }
+        let mut over: Vec<_> = self.flights.extract_if(|_, flight| flight.answer_by <= now).collect();
+        over.sort_unstable_by_key(|(count, _)| *count);
+        self.next_expiry = self.flights.values().map(|flight| flight.answer_by).min().unwrap_or(Time::NEVER);
+        over.into_iter().map(|(_, flight)| flight.request).collect()
     }
 
     /// The scheduler gives leave to run it. What is to be sent; nothing where nobody waits for it under this id.
@@ -166,7 +212,7 @@ impl<R> Flights<R> {
         }
     }
 
-    /// Takes a request out: its time is over, its client is gone, or it could not be announced.
+    /// Takes a request out: its client is gone, or it could not be announced.
     pub fn take(&mut self, count: u64) -> Option<R> {
         self.flights.remove(&count).map(|flight| flight.request)
     }
@@ -203,7 +249,7 @@ mod tests {
 
     fn one() -> (Flights<&'static str>, u64) {
         let mut flights = Flights::default();
-        let id = flights.accept(5, "request", FIRST);
+        let id = flights.accept(5, "request", FIRST, Time::from_nanos(100));
         (flights, id)
     }
 
@@ -219,8 +265,11 @@ mod tests {
     fn its_time_is_over_wherever_it_is() {
         let (mut flights, id) = one();
         flights.grant(id, WORKER, 0);
-        assert_eq!(flights.take(5), Some("request"));
+        flights.accept(6, "later", FIRST, Time::from_nanos(300));
+        assert_eq!((flights.next_expiry(), flights.expire(Time::from_nanos(99))), (Time::from_nanos(100), vec![]));
+        assert_eq!(flights.expire(Time::from_nanos(100)), ["request"]);
         assert_eq!(flights.grant(id, WORKER, 1), None, "nobody waits for it");
+        assert_eq!((flights.next_expiry(), flights.len()), (Time::from_nanos(300), 1));
     }
 
     #[test]
