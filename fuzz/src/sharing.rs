@@ -35,7 +35,7 @@ pub fn page(data: &[u8]) {
         assert!((tenant.slot as usize) < SLOTS && tenant.priority < 10);
     }
     if let Some(control) = page.control().read() {
-        assert!(control.depth_ns > 0 && control.request_permille <= 1000 && control.limit_permille <= 1000);
+        assert!(control.budget_ns > 0 && control.request_permille <= 1000 && control.limit_permille <= 1000);
         assert!(control.priority < 10);
     }
     page.tenant().clear();

@@ -1,10 +1,6 @@
-//! Sharing a GPU: what the slow plane promises, over random tenants on a GPU that runs one kernel at a time; and what
-//! the fast plane promises, over random pages.
+//! Sharing a GPU: what the slow plane promises, over random tenants on a GPU that runs one kernel at a time.
 
-use policy::sharing::{
-    Action, Class, Control, DAEMON_SILENT, Filling, Gate, GpuView, LOOK_AGAIN, Manner, Neighbour, Own, Sharing, TICK,
-    TenantView, Verdict, WINDOW, may_launch,
-};
+use policy::sharing::{Action, Class, GpuView, Manner, Sharing, TICK, TenantView, WINDOW};
 use policy::{Span, TenantId, Time};
 use proptest::prelude::*;
 
@@ -148,70 +144,6 @@ proptest! {
     }
 
     #[test]
-    fn whoever_waits_looks_again_soon_and_only_best_effort_waits_for_others(
-        now in 1_000_000_000u64..2_000_000_000, silent in 0u64..200_000_000, class in 0..3, held: bool,
-        filling in prop::sample::select(vec![Filling::Anything, Filling::Gaps, Filling::Short]),
-        charged in 0u64..100, allowed in 0u64..100, outstanding in 0u64..400_000, depth in 0u64..400_000,
-        predicted in 1u64..1_000_000, others in prop::collection::vec((0..3, 0u8..10, any::<bool>(), 0u64..2_000_000, 0u64..2_000_000), 0..4),
-    ) {
-        let class_of = |number| [Class::Latency, Class::Standard, Class::BestEffort][number as usize];
-        let now = Time::from_nanos(now);
-        let control = Control {
-            heartbeat: now - Span::from_nanos(silent),
-            class: class_of(class),
-            priority: 5,
-            gate: if held { Gate::Held } else { Gate::Open },
-            allowed: Span::from_nanos(allowed),
-            depth: Span::from_nanos(depth),
-            filling,
-        };
-        let neighbours: Vec<Neighbour> = others.iter().map(|(class, priority, in_burst, busy, gap)| Neighbour {
-            class: class_of(*class),
-            priority: *priority,
-            in_burst: *in_burst,
-            busy_until: now - Span::from_millis(1) + Span::from_nanos(*busy),
-            gap: Span::from_nanos(*gap),
-        }).collect();
-        let own = Own { charged: Span::from_nanos(charged), outstanding: Span::from_nanos(outstanding) };
-        let verdict = may_launch(now, own, &control, &neighbours, Span::from_nanos(predicted));
-        if let Verdict::Wait { until } = verdict {
-            prop_assert!(until > now && until <= now + LOOK_AGAIN);
-        }
-        let alive = Span::from_nanos(silent) <= DAEMON_SILENT;
-        if control.class != Class::BestEffort {
-            prop_assert_eq!(verdict == Verdict::Go, !alive || charged < allowed);
-        }
-        if !alive && outstanding == 0 {
-            prop_assert_eq!(verdict, Verdict::Go);
-        }
-        if alive && (held && control.class == Class::BestEffort || charged >= allowed) {
-            prop_assert!(verdict != Verdict::Go);
-        }
-        // Nobody who is less important is waited for.
-        let least: Vec<Neighbour> = neighbours.iter().map(|other| Neighbour { class: Class::BestEffort, priority: 9, ..*other }).collect();
-        prop_assert_eq!(may_launch(now, own, &control, &least, Span::from_nanos(predicted)), may_launch(now, own, &control, &[], Span::from_nanos(predicted)));
-    }
-
-    /// What is taken off the GPU within bursts may be as long as it likes.
-    #[test]
-    fn what_can_be_taken_off_waits_for_bursts_alone(predicted in 0u64..60_000_000, gap in 0u64..20_000_000, busy in 0u64..2_000_000, in_burst in any::<bool>()) {
-        let now = Time::ZERO + Span::from_secs(1);
-        let control = Control {
-            heartbeat: now,
-            class: Class::BestEffort,
-            priority: 5,
-            gate: Gate::Open,
-            allowed: Span::MAX,
-            depth: Span::from_millis(4),
-            filling: Filling::Nothing,
-        };
-        let busy_until = now - Span::from_millis(1) + Span::from_nanos(busy);
-        let other = Neighbour { class: Class::Latency, priority: 5, in_burst, busy_until, gap: Span::from_nanos(gap) };
-        let verdict = may_launch(now, Own::default(), &control, &[other], Span::from_nanos(predicted));
-        prop_assert_eq!(verdict == Verdict::Go, !in_burst);
-    }
-
-    #[test]
     fn garbage_on_one_page_leaves_the_others_their_request(charges in prop::collection::vec(any::<u64>(), 1..200), kernel in 20u64..500) {
         let mut sharing = Sharing::default();
         let mut actions = Vec::new();
@@ -293,7 +225,7 @@ fn best_effort_depth_is_cut_at_once_and_given_back_slowly() {
         let view = GpuView { tenants: vec![latency, other], memory_total: 0 };
         sharing.look(sharing.next_look(), &view, &mut actions);
         let told = actions.iter().filter_map(|action| match action {
-            Action::SetDepth { tenant: TenantId(1), depth } => Some(depth.to_string()),
+            Action::SetBudget { tenant: TenantId(1), budget } => Some(budget.to_string()),
             Action::SetGate { tenant: TenantId(1), gate } => Some(format!("{gate:?}")),
             _ => None,
         });

@@ -14,12 +14,28 @@ pub struct Patience {
     pub heartbeat_ns: u64,
     /// A busy period that claims to end later than this from now is rubbish.
     pub ahead_ns: u64,
+    /// After the daemon's last sign of life, when it is worth a look whether there is another daemon. What it said holds.
+    pub late_ns: u64,
+    /// Busy periods of others hold one launch for at most this long.
+    pub yield_ns: u64,
+    /// Nobody who waits sleeps longer than this without asking again: a waker may have died.
+    pub recheck_ns: u64,
+    /// The same for whoever waits for a busy period of another process, whose end wakes nobody.
+    pub recheck_busy_ns: u64,
 }
 
 impl Patience {
     /// What programs use.
-    pub const USUAL: Patience =
-        Patience { idle_ns: 2_000_000, sync_ns: 200_000_000, heartbeat_ns: 100_000_000, ahead_ns: 1_000_000_000 };
+    pub const USUAL: Patience = Patience {
+        idle_ns: 2_000_000,
+        sync_ns: 200_000_000,
+        heartbeat_ns: 100_000_000,
+        ahead_ns: 1_000_000_000,
+        late_ns: 10_000_000,
+        yield_ns: 20_000_000,
+        recheck_ns: 1_000_000,
+        recheck_busy_ns: 200_000,
+    };
 
     /// The longest that a claim of a process or daemon that is gone is believed.
     pub const fn longest_ns(&self) -> u64 {
@@ -65,6 +81,12 @@ pub fn daemon_is_dead(heartbeat_ns: u64, now_ns: u64, patience: &Patience) -> bo
         || heartbeat_ns.saturating_sub(now_ns) > patience.ahead_ns
 }
 
+/// Whether the daemon may be gone: there may be another to go to. What it said still holds.
+#[inline]
+pub fn daemon_is_late(heartbeat_ns: u64, now_ns: u64, patience: &Patience) -> bool {
+    now_ns.saturating_sub(heartbeat_ns) > patience.late_ns || daemon_is_dead(heartbeat_ns, now_ns, patience)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +103,15 @@ mod tests {
         let waits = BusyPeriod { syncing_since_ns: NOW, ..busy };
         assert!(waits.is_on(NOW + USUAL.sync_ns - 1, USUAL) && !waits.is_on(NOW + USUAL.sync_ns, USUAL));
         assert!(!BusyPeriod { since_ns: 0, ..waits }.is_on(NOW, USUAL));
+    }
+
+    #[test]
+    fn a_daemon_is_looked_for_before_its_word_is_void() {
+        let seen = |age: u64| (daemon_is_late(NOW - age, NOW, USUAL), daemon_is_dead(NOW - age, NOW, USUAL));
+        assert_eq!(seen(5_000_000), (false, false));
+        assert_eq!(seen(15_000_000), (true, false));
+        assert_eq!(seen(USUAL.heartbeat_ns + 1), (true, true));
+        assert!(daemon_is_late(NOW + 2 * USUAL.ahead_ns, NOW, USUAL), "rubbish");
     }
 
     proptest! {

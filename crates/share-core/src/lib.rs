@@ -6,8 +6,12 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod class;
 mod busy;
+mod admission;
 mod preemption;
 
-pub use busy::{BusyPeriod, Patience, daemon_is_dead, is_syncing};
+pub use admission::{Decision, Launch, Limits, NO_LIMIT, admit_launch, wants_preemption};
+pub use busy::{BusyPeriod, Patience, daemon_is_dead, daemon_is_late, is_syncing};
+pub use class::{Admission, Class};
 pub use preemption::{LEASE, Lease, Preemption, Step};

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 /// Small numbers, so that everything that can happen happens within the depth.
 const LEASE: Lease = Lease { length_ns: 1, most_ns: 7, rest_ns: 2 };
-const PATIENCE: Patience = Patience { idle_ns: 2, sync_ns: 3, heartbeat_ns: 2, ahead_ns: 100 };
+const PATIENCE: Patience = Patience { idle_ns: 2, sync_ns: 3, heartbeat_ns: 2, ahead_ns: 100, ..Patience::USUAL };
 const DEPTH: usize = 11;
 /// The first moment; before it there is room for what is long ago.
 const START: u64 = 1_000;

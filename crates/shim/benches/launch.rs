@@ -12,9 +12,11 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use shm::{ControlPage, now_ns};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use support::{Daemon, library};
 
 const NANOSECONDS_MAX: f64 = 150.0;
@@ -119,16 +121,30 @@ fn main() {
     bench.compile("null.c", "libcuda.so.1", &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]);
     bench.compile("launch.c", "launch", &[]);
     for (who, others) in [("beside others", !0), ("alone", 0)] {
-        let daemon = Daemon::start(&bench.path("node.sock"), move |control| {
-            control.others.store(others, Ordering::Relaxed);
-        });
-        bench.latency_tenant(who, &daemon);
+        let rule = move |control: &ControlPage| control.others.store(others, Ordering::Relaxed);
+        let daemon = Daemon::bind(&bench.path("node.sock"), now_ns(), rule);
+        served(&daemon, || bench.latency_tenant(who, &daemon));
     }
-    let daemon = Daemon::start(&bench.path("node.sock"), |control| {
+    let daemon = Daemon::bind(&bench.path("node.sock"), now_ns(), |control| {
         control.class.store(2, Ordering::Relaxed);
-        control.depth_ns.store(u64::MAX, Ordering::Relaxed);
+        control.budget_ns.store(u64::MAX, Ordering::Relaxed);
     });
-    let (without, with) = (bench.nanoseconds(false), bench.nanoseconds(true));
+    let (without, with) = served(&daemon, || (bench.nanoseconds(false), bench.nanoseconds(true)));
     println!("best-effort tenant, gate open: {:.1} ns added to a launch", with - without);
-    drop(daemon);
+}
+
+/// Does something while a daemon serves whoever comes.
+fn served<T>(daemon: &Daemon, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                daemon.serve_at(now_ns());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
 }

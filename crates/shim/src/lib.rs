@@ -5,13 +5,13 @@
 //! CUDA pays one comparison at every `dlsym`: no connection, no thread, no memory.
 //!
 //! Reading order: [`table`] says what is intercepted, [`boundary`] how a call comes in, [`resolve`] how programs come to
-//! call us, `ops` what is done, [`gate`] who waits, [`clock`] how GPU time is known without asking the GPU, [`ledger`]
+//! call us, `ops` what is done, with `share_core` who waits, [`clock`] how GPU time is known without asking the GPU, [`ledger`]
 //! who has which memory, [`attach`] how the daemon is found, lost and found again.
 //!
 //! Invariants:
 //! 1. Nothing of ours runs but in a call that the program made, and there is no thread of ours but one, in best-effort
 //!    processes that were told to leave the GPU to the bursts of others ([`preempt`]).
-//! 2. A launch allocates nothing and takes no lock; it sleeps only where `gate` says so.
+//! 2. A launch allocates nothing and takes no lock; it sleeps only where `share_core::admit_launch` says so.
 //! 3. A bug here is not the program's crash: whatever panics falls back to the driver.
 
 mod table;
@@ -29,7 +29,6 @@ mod ops {
     pub(crate) mod query;
     pub(crate) mod sync;
 }
-pub mod gate;
 mod ticks;
 pub mod clock;
 mod streams;

@@ -25,8 +25,8 @@
 use crate::channels::{self, Kind, Object};
 use crate::gpu::{self, Gpu};
 use crate::ops::launch::rivals;
-use share_core::{BusyPeriod, LEASE, Patience, Preemption, Step, daemon_is_dead};
-use shm::{Class, Control, Filling, Mode, PageWindow, now_ns};
+use share_core::{LEASE, Patience, Preemption, Step, wants_preemption};
+use shm::{Admission, Mode, PageWindow, now_ns};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -140,15 +140,6 @@ fn watch() {
     }
 }
 
-/// Whether somebody more important needs the GPU and the daemon, which is alive, wants this process off it meanwhile.
-fn reason(now_ns: u64, control: &Control, mut rivals: impl Iterator<Item = BusyPeriod>) -> bool {
-    control.class == Class::BestEffort
-        && control.mode == Mode::Time
-        && control.filling == Filling::Nothing
-        && !daemon_is_dead(control.heartbeat_ns, now_ns, &Patience::USUAL)
-        && (control.held || rivals.any(|rival| rival.is_on(now_ns, &Patience::USUAL)))
-}
-
 /// This process's channels.
 #[derive(Default)]
 struct Own {
@@ -175,8 +166,10 @@ impl Own {
             let page = window.own();
             let works = page.burst_since_ns.load(Ordering::Relaxed) != 0;
             let refused = page.preempt_capability.load(Ordering::Relaxed) > 1;
-            wanted = works && !refused && reason(now, &control, rivals(window, control.above));
-            soon = works && control.filling == Filling::Nothing;
+            let rivals = rivals(window, control.above);
+            let reason = wants_preemption(now, &control.limits(), rivals, &Patience::USUAL);
+            wanted = works && !refused && control.mode == Mode::Time && reason;
+            soon = works && control.admission == Admission::Exclusive;
         }
         match self.preemption.poll(now, wanted, &LEASE) {
             Step::Stay => {}
@@ -275,29 +268,4 @@ fn switch(disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 
 
 fn subdevice_of(client: u32) -> Option<&'static Object> {
     channels::all(Kind::Subdevice).find(|subdevice| subdevice.client() == client)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: u64 = 1_000_000_000_000;
-    const BUSY: BusyPeriod = BusyPeriod { since_ns: NOW, until_ns: NOW + 800_000, gap_ns: 0, syncing_since_ns: 0 };
-
-    fn told() -> Control {
-        Control { class: Class::BestEffort, filling: Filling::Nothing, heartbeat_ns: NOW, ..Control::UNLIMITED }
-    }
-
-    #[test]
-    fn only_best_effort_processes_have_a_reason_and_only_with_a_daemon() {
-        let check = |control: Control| reason(NOW, &control, std::iter::once(BUSY));
-        assert!(check(told()));
-        assert!(reason(NOW, &Control { held: true, ..told() }, std::iter::empty()), "held is held");
-        assert!(!reason(NOW, &told(), std::iter::once(BusyPeriod::default())));
-        assert!(!check(Control { class: Class::Standard, ..told() }));
-        assert!(!check(Control { mode: Mode::Space, ..told() }));
-        assert!(!check(Control { filling: Filling::Gaps, ..told() }));
-        let dead = NOW - Patience::USUAL.heartbeat_ns - 1;
-        assert!(!check(Control { heartbeat_ns: dead, held: true, ..told() }));
-    }
 }

@@ -102,20 +102,20 @@ impl Samples {
 
     /// Whether so much was charged since the last measurement that another is due, to know how far the GPU really is.
     #[inline]
-    pub(crate) fn due(&self, charged_ns: u64, depth_ns: u64) -> bool {
-        charged_ns.wrapping_sub(self.charged_ns.load(Ordering::Relaxed)) >= depth_ns
+    pub(crate) fn due(&self, charged_ns: u64, budget_ns: u64) -> bool {
+        charged_ns.wrapping_sub(self.charged_ns.load(Ordering::Relaxed)) >= budget_ns
     }
 
     /// The work behind something that is not done and should have been by now, where both are more than may be outstanding:
     /// others have the GPU, and the virtual clock is ahead.
-    pub(crate) fn behind_late(&self, now_ns: u64, charged_ns: u64, depth_ns: u64) -> Option<u64> {
+    pub(crate) fn behind_late(&self, now_ns: u64, charged_ns: u64, budget_ns: u64) -> Option<u64> {
         if !self.pending() {
             return None;
         }
         let late = self.slots.iter().filter(|slot| {
             slot.pending.load(Ordering::Acquire)
                 && slot.expected_ns.load(Ordering::Relaxed).saturating_add(LATE_NS) < now_ns
-                && charged_ns.saturating_sub(slot.charged_before_ns.load(Ordering::Relaxed)) > depth_ns
+                && charged_ns.saturating_sub(slot.charged_before_ns.load(Ordering::Relaxed)) > budget_ns
         });
         late.map(|slot| charged_ns.saturating_sub(slot.charged_ns.load(Ordering::Relaxed))).max()
     }

@@ -149,12 +149,12 @@ fn control_pages_of_random_bytes_harm_nobody() {
         let valid = round % 2 == 0;
         let daemon = Daemon::start(&machine, move |control| {
             let mut next = next.lock().unwrap();
-            for word in [&control.allowed_ns, &control.depth_ns, &control.above, &control.siblings] {
+            for word in [&control.allowed_ns, &control.budget_ns, &control.above, &control.siblings] {
                 word.store(next(), Ordering::Relaxed);
             }
             control.memory_limit.store(u64::MAX - 1, Ordering::Relaxed);
             let words = [&control.class, &control.priority, &control.mode, &control.revision];
-            for word in words.into_iter().chain([&control.slice_us, &control.filling]) {
+            for word in words.into_iter().chain([&control.slice_us, &control.admission]) {
                 word.store(next() as u32, Ordering::Relaxed);
             }
             if !valid {
@@ -266,7 +266,7 @@ fn slices_are_set_and_given_back() {
 fn preempting_daemon(machine: &Machine) -> Daemon {
     let daemon = Daemon::start(machine, |control| {
         control.class.store(shm::Class::BestEffort as u32, Ordering::Relaxed);
-        control.filling.store(shm::Filling::Nothing as u32, Ordering::Relaxed);
+        control.admission.store(shm::Admission::Exclusive as u32, Ordering::Relaxed);
         control.above.store(1 << 63, Ordering::Relaxed);
     });
     daemon.page(63, |page| page.occupy(1, 63, 1, 9));

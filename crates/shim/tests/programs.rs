@@ -30,7 +30,7 @@ fn check_with(
     name: &str,
     arguments: &[&str],
     variables: &[(&str, &str)],
-    rule: impl Fn(&ControlPage) + 'static,
+    rule: impl Fn(&ControlPage) + Send + 'static,
 ) -> Vec<Tenant> {
     let machine = Machine::new();
     let program = machine.compile(name);

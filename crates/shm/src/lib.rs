@@ -34,11 +34,12 @@ pub use map::{OwnPage, Page, SeenPage, page_in, read_only};
 pub use message::{DecodeError, Message, Name, message_version};
 pub use notes::{NOTES, Note, NotesPage, stable_hash};
 pub use page::{
-    ControlPage, DEPTH_NS, GATE_HELD, GATE_STEP, MAGIC, NO_LIMIT, PAGE_BYTES, SLICED_NS, SLOTS, STATE_FREE, STATE_LIVE,
+    BUDGET_NS, ControlPage, GATE_HELD, GATE_STEP, MAGIC, PAGE_BYTES, SLICED_NS, SLOTS, STATE_FREE, STATE_LIVE,
     TenantPage, VERSION,
 };
 pub use segment::{Access, Segment};
+pub use share_core::{Admission, Class, NO_LIMIT};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};
-pub use view::{Class, Control, Filling, Mode, Tenant};
+pub use view::{Control, Mode, Tenant};
 #[cfg(not(loom))]
 pub use window::{PageWindow, Seen};

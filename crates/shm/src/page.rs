@@ -11,6 +11,7 @@
 //! clamp; decisions between tenants rest on what the daemon wrote, never on what a tenant says its own rank is.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use share_core::NO_LIMIT;
 #[cfg(not(loom))]
 use std::mem::offset_of;
 
@@ -22,8 +23,6 @@ pub const VERSION: u32 = 5;
 pub const PAGE_BYTES: usize = 4096;
 /// How many processes may use one GPU at a time.
 pub const SLOTS: usize = 64;
-/// A limit that is none.
-pub const NO_LIMIT: u64 = u64::MAX;
 
 /// [`TenantPage::state`]: nobody is here.
 pub const STATE_FREE: u32 = 0;
@@ -36,7 +35,7 @@ pub const GATE_HELD: u32 = 1;
 pub const GATE_STEP: u32 = 2;
 
 /// How much best-effort work may be outstanding unless the daemon says otherwise.
-pub const DEPTH_NS: u64 = 200_000;
+pub const BUDGET_NS: u64 = 200_000;
 /// Work of a program that takes turns may be on the GPU for so long after its own clock says that it is done: with one
 /// twentieth of the GPU it takes twenty times as long.
 pub const SLICED_NS: u64 = 10_000_000_000;
@@ -182,8 +181,8 @@ pub struct ControlPage {
     /// A futex word: [`GATE_HELD`], and a sequence number in the other bits. Changed with [`ControlPage::set_gate`].
     pub gate: AtomicU32,
     reserved_word: AtomicU32,
-    /// How much work may be outstanding; only best-effort tenants are held to it. 0 means [`DEPTH_NS`].
-    pub depth_ns: AtomicU64,
+    /// How much work may be outstanding; only best-effort tenants are held to it. 0 means [`BUDGET_NS`].
+    pub budget_ns: AtomicU64,
     /// The slots whose tenants are more important than this one, one bit each: launches yield to their bursts.
     pub above: AtomicU64,
     /// The slots of other processes of the same tenant, one bit each: they share the memory limit.
@@ -202,8 +201,8 @@ pub struct ControlPage {
     pub limit_permille: AtomicU32,
     /// SMs that long kernels may use, in thousandths; 0 for all.
     pub space_permille: AtomicU32,
-    /// A [`Filling`](crate::Filling).
-    pub filling: AtomicU32,
+    /// A [`Admission`](crate::Admission).
+    pub admission: AtomicU32,
     /// Not 0: they may use no more even while nobody else needs the GPU.
     pub space_always: AtomicU32,
     reserved_limits: [AtomicU64; 3],
@@ -262,7 +261,7 @@ impl ControlPage {
         self.priority.store(0, Ordering::Relaxed);
         self.mode.store(0, Ordering::Relaxed);
         self.allowed_ns.store(NO_LIMIT, Ordering::Relaxed);
-        self.depth_ns.store(DEPTH_NS, Ordering::Relaxed);
+        self.budget_ns.store(BUDGET_NS, Ordering::Relaxed);
         self.above.store(0, Ordering::Relaxed);
         self.siblings.store(0, Ordering::Relaxed);
         self.others.store(0, Ordering::Relaxed);
@@ -270,7 +269,7 @@ impl ControlPage {
         self.memory_total.store(0, Ordering::Relaxed);
         self.slice_us.store(0, Ordering::Relaxed);
         self.space_permille.store(0, Ordering::Relaxed);
-        self.filling.store(0, Ordering::Relaxed);
+        self.admission.store(0, Ordering::Relaxed);
         self.space_always.store(0, Ordering::Relaxed);
         self.request_permille.store(0, Ordering::Relaxed);
         self.limit_permille.store(1000, Ordering::Relaxed);

@@ -4,30 +4,8 @@
 //! become the value that grants the least.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::page::{ControlPage, DEPTH_NS, GATE_HELD, MAGIC, NO_LIMIT, SLOTS, STATE_LIVE, TenantPage, VERSION};
-
-/// What a tenant is to others on its GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Class {
-    /// Keeps the latency it has alone.
-    Latency = 0,
-    /// Shares what is guaranteed to it.
-    Standard = 1,
-    /// Gets the rest.
-    BestEffort = 2,
-}
-
-impl Class {
-    /// The class with this number; numbers without a class are [`Class::BestEffort`].
-    pub fn from_word(word: u32) -> Class {
-        match word {
-            0 => Class::Latency,
-            1 => Class::Standard,
-            _ => Class::BestEffort,
-        }
-    }
-}
+use crate::page::{BUDGET_NS, ControlPage, GATE_HELD, MAGIC, SLOTS, STATE_LIVE, TenantPage, VERSION};
+use share_core::{Admission, Class, Limits, NO_LIMIT};
 
 /// How tenants share a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,32 +21,6 @@ impl Mode {
     /// The mode with this number; numbers without a mode are [`Mode::Time`].
     pub fn from_word(word: u32) -> Mode {
         if word == Mode::Space as u32 { Mode::Space } else { Mode::Time }
-    }
-}
-
-/// What a best-effort tenant may launch while somebody more important is in the middle of a burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Filling {
-    /// What fits the gap that is predicted.
-    Gaps = 0,
-    /// What is no longer than the depth.
-    Short = 1,
-    /// Anything.
-    Anything = 2,
-    /// Nothing, and what it launched before is taken off the GPU meanwhile.
-    Nothing = 3,
-}
-
-impl Filling {
-    /// What this number means; numbers without a meaning are [`Filling::Gaps`].
-    pub fn from_word(word: u32) -> Filling {
-        match word {
-            1 => Filling::Short,
-            2 => Filling::Anything,
-            3 => Filling::Nothing,
-            _ => Filling::Gaps,
-        }
     }
 }
 
@@ -190,7 +142,7 @@ pub struct Control {
     pub priority: u32,
     pub mode: Mode,
     pub allowed_ns: u64,
-    pub depth_ns: u64,
+    pub budget_ns: u64,
     pub above: u64,
     pub siblings: u64,
     pub others: u64,
@@ -198,7 +150,7 @@ pub struct Control {
     pub memory_total: u64,
     pub slice_us: u32,
     pub space_permille: u32,
-    pub filling: Filling,
+    pub admission: Admission,
     pub request_permille: u32,
     pub limit_permille: u32,
     pub revision: u32,
@@ -215,7 +167,7 @@ impl Control {
         priority: 0,
         mode: Mode::Time,
         allowed_ns: NO_LIMIT,
-        depth_ns: DEPTH_NS,
+        budget_ns: BUDGET_NS,
         above: 0,
         siblings: 0,
         others: 0,
@@ -223,11 +175,18 @@ impl Control {
         memory_total: 0,
         slice_us: 0,
         space_permille: 0,
-        filling: Filling::Gaps,
+        admission: Admission::GapFill,
         request_permille: 0,
         limit_permille: 1000,
         revision: 0,
     };
+
+    /// What decides over a launch.
+    #[inline]
+    pub fn limits(&self) -> Limits {
+        let Control { class, admission, held, allowed_ns, budget_ns, heartbeat_ns, .. } = *self;
+        Limits { class, admission, held, allowed_ns, budget_ns, heartbeat_ns }
+    }
 }
 
 impl ControlPage {
@@ -239,7 +198,7 @@ impl ControlPage {
         }
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let gate = self.gate.load(Ordering::Acquire);
-        let depth_ns = word(&self.depth_ns);
+        let budget_ns = word(&self.budget_ns);
         Some(Control {
             generation: word(&self.generation),
             heartbeat_ns: word(&self.heartbeat_ns),
@@ -249,7 +208,7 @@ impl ControlPage {
             priority: self.priority.load(Ordering::Relaxed).min(PRIORITY_LAST),
             mode: Mode::from_word(self.mode.load(Ordering::Relaxed)),
             allowed_ns: word(&self.allowed_ns),
-            depth_ns: if depth_ns == 0 { DEPTH_NS } else { depth_ns },
+            budget_ns: if budget_ns == 0 { BUDGET_NS } else { budget_ns },
             above: word(&self.above),
             siblings: word(&self.siblings),
             others: word(&self.others),
@@ -257,7 +216,7 @@ impl ControlPage {
             memory_total: word(&self.memory_total),
             slice_us: self.slice_us.load(Ordering::Relaxed),
             space_permille: self.space_permille.load(Ordering::Relaxed).min(1000),
-            filling: Filling::from_word(self.filling.load(Ordering::Relaxed)),
+            admission: Admission::from_word(self.admission.load(Ordering::Relaxed)),
             request_permille: self.request_permille.load(Ordering::Relaxed).min(1000),
             limit_permille: self.limit_permille.load(Ordering::Relaxed).min(1000),
             revision: self.revision.load(Ordering::Relaxed),

@@ -8,7 +8,7 @@
 
 use super::ledger::Tenant;
 use super::slot::Seen;
-use policy::sharing::{Action, Filling, Gate, TenantView, WHOLE};
+use policy::sharing::{Action, Admission, Gate, TenantView, WHOLE};
 use policy::{Span, TenantId};
 use rpc::Way;
 use shm::SLICED_NS;
@@ -69,8 +69,8 @@ pub(super) struct Account {
     /// What the policy said.
     pub(super) allowed: Span,
     pub(super) held: bool,
-    pub(super) depth: Span,
-    pub(super) filling: Filling,
+    pub(super) budget: Span,
+    pub(super) admission: Admission,
     pub(super) slice: Option<Span>,
     pub(super) space: u32,
     pub(super) memory_limit: u64,
@@ -130,8 +130,8 @@ impl Account {
             look: Look::default(),
             allowed: Span::MAX,
             held: false,
-            depth: Span::MAX,
-            filling: Filling::default(),
+            budget: Span::MAX,
+            admission: Admission::default(),
             slice: None,
             space: WHOLE,
             memory_limit: u64::MAX,
@@ -319,8 +319,8 @@ impl Account {
         match action {
             Action::SetAllowance { allowed, .. } => self.allowed = allowed,
             Action::SetGate { gate, .. } => self.held = gate == Gate::Held,
-            Action::SetDepth { depth, .. } => self.depth = depth,
-            Action::SetYield { filling, .. } => self.filling = filling,
+            Action::SetBudget { budget, .. } => self.budget = budget,
+            Action::SetAdmission { admission, .. } => self.admission = admission,
             Action::SetSlice { slice, .. } => self.slice = slice,
             Action::SetSpace { permille, .. } => self.space = permille,
             Action::SetMemoryLimit { bytes, .. } => self.memory_limit = bytes,

@@ -11,7 +11,7 @@ use super::ledger::{Ledger, Token};
 use super::pidfd::Watched;
 use super::slot::{Notes, Occupant, Seen, Slot};
 use super::wire::{GpuStatus, TenantStatus};
-use policy::sharing::{Action, Class, Filling, GpuView, Manner, Sharing, WHOLE};
+use policy::sharing::{Action, Admission, Class, GpuView, Manner, Sharing, WHOLE};
 use policy::{TenantId, Time};
 use rpc::Way;
 use shm::{ControlPage, SLOTS};
@@ -238,16 +238,16 @@ impl Board {
                 } else {
                     account.allowed_for(&occupant.seen)
                 },
-                depth_ns: account.depth.nanos(),
+                budget_ns: account.budget.nanos(),
                 held: account.held,
                 memory_limit: share.memory.map_or(shm::NO_LIMIT, |bytes| bytes.0.min(account.memory_limit)),
                 memory_total: share.memory.map_or(0, |bytes| bytes.0),
                 slice_us: account.slice.map_or(0, |slice| (slice.nanos() / 1_000) as u32),
-                filling: match account.filling {
-                    Filling::Anything => shm::Filling::Anything,
-                    Filling::Gaps => shm::Filling::Gaps,
-                    Filling::Short => shm::Filling::Short,
-                    Filling::Nothing => shm::Filling::Nothing,
+                admission: match account.admission {
+                    Admission::Concurrent => shm::Admission::Concurrent,
+                    Admission::GapFill => shm::Admission::GapFill,
+                    Admission::ShortOnly => shm::Admission::ShortOnly,
+                    Admission::Exclusive => shm::Admission::Exclusive,
                 },
                 space_always: share.sms.permille() < WHOLE,
                 space: match share.sms.permille().min(account.space) {
@@ -320,7 +320,7 @@ impl Board {
         let what = match (account.held, account.space, account.slice) {
             (true, ..) => "held".to_owned(),
             (_, space, _) if space < WHOLE => format!("on {}% of the SMs", space / 10),
-            _ if account.filling == Filling::Nothing => "preempted in bursts".to_owned(),
+            _ if account.admission == Admission::Exclusive => "preempted in bursts".to_owned(),
             (.., Some(slice)) => format!("in slices of {slice}"),
             _ => "through the gate".to_owned(),
         };
@@ -362,12 +362,12 @@ struct Told {
     siblings: u64,
     others: u64,
     allowed_ns: u64,
-    depth_ns: u64,
+    budget_ns: u64,
     held: bool,
     memory_limit: u64,
     memory_total: u64,
     slice_us: u32,
-    filling: shm::Filling,
+    admission: shm::Admission,
     space: u32,
     space_always: bool,
     request: u32,
@@ -395,13 +395,13 @@ impl Told {
         half(&page.request_permille, self.request);
         half(&page.limit_permille, self.limit);
         half(&page.space_permille, self.space);
-        half(&page.filling, self.filling as u32);
+        half(&page.admission, self.admission as u32);
         half(&page.space_always, self.space_always.into());
         let slice = page.slice_us.swap(self.slice_us, Ordering::Relaxed);
         let above = word(&page.above, self.above);
         word(&page.siblings, self.siblings);
         word(&page.others, self.others);
-        word(&page.depth_ns, self.depth_ns);
+        word(&page.budget_ns, self.budget_ns);
         let total = word(&page.memory_total, self.memory_total);
         let limit = word(&page.memory_limit, self.memory_limit);
         if limit != self.memory_limit || total != self.memory_total || slice != self.slice_us {
@@ -428,8 +428,8 @@ fn tenant_of(action: Action) -> TenantId {
     match action {
         Action::SetAllowance { tenant, .. }
         | Action::SetGate { tenant, .. }
-        | Action::SetDepth { tenant, .. }
-        | Action::SetYield { tenant, .. }
+        | Action::SetBudget { tenant, .. }
+        | Action::SetAdmission { tenant, .. }
         | Action::SetSlice { tenant, .. }
         | Action::SetSpace { tenant, .. }
         | Action::SetMemoryLimit { tenant, .. }

@@ -5,7 +5,7 @@ use super::adjust::{Adjustment, Beside, Need};
 use super::depth::Depth;
 use super::ladder::Ladder;
 use super::tgs::Tgs;
-use super::{Class, Gate, GpuView, TenantView, WHOLE};
+use super::{Admission, Class, Gate, GpuView, TenantView, WHOLE};
 use crate::{Span, TenantId, Time};
 use std::fmt;
 use std::str::FromStr;
@@ -67,26 +67,12 @@ const LATENCY_SLICE: Span = Span::from_millis(16);
 /// Orion lets in what takes this part of a burst, in thousandths.
 const ORION: u64 = 25;
 
-/// What a best-effort tenant may launch while somebody more important is in the middle of a burst.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Filling {
-    /// Anything.
-    Anything,
-    /// What fits the gap that is predicted.
-    #[default]
-    Gaps,
-    /// What is no longer than the depth.
-    Short,
-    /// Nothing, and what it launched before is off the GPU until the burst is over.
-    Nothing,
-}
-
 /// How best-effort tenants are held at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) gate: Gate,
-    pub(super) depth: Span,
-    pub(super) filling: Filling,
+    pub(super) budget: Span,
+    pub(super) admission: Admission,
     /// `None`: the driver's own.
     pub(super) slice: Option<Span>,
     /// Of the SMs, in thousandths.
@@ -96,8 +82,14 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    pub(super) const NOT: Hold =
-        Hold { gate: Gate::Open, depth: Span::MAX, filling: Filling::Anything, slice: None, space: WHOLE, rate: WHOLE };
+    pub(super) const NOT: Hold = Hold {
+        gate: Gate::Open,
+        budget: Span::MAX,
+        admission: Admission::Concurrent,
+        slice: None,
+        space: WHOLE,
+        rate: WHOLE,
+    };
 }
 
 /// A rule and what it remembers.
@@ -151,45 +143,46 @@ impl Rule {
 
     /// How a best-effort tenant is to be held.
     pub(super) fn hold(&self, tenant: &TenantView, view: &GpuView) -> Hold {
-        let gated = Hold { gate: self.depth.gate(), depth: self.depth.depth(), filling: Filling::Gaps, ..Hold::NOT };
+        let gated =
+            Hold { gate: self.depth.gate(), budget: self.depth.depth(), admission: Admission::GapFill, ..Hold::NOT };
         let mut latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
         match self.manner {
             Manner::Unmanaged => Hold::NOT,
             Manner::Slices(slice) => Hold { slice: Some(slice), ..Hold::NOT },
             Manner::Gate => gated,
-            Manner::Fikit => Hold { filling: Filling::Gaps, ..Hold::NOT },
+            Manner::Fikit => Hold { admission: Admission::GapFill, ..Hold::NOT },
             Manner::Orion => {
                 let burst = latency.map(|tenant| tenant.burst).filter(|burst| *burst > Span::ZERO).min();
                 let depth = burst.map_or(Span::MAX, |burst| burst.scale(ORION, 1_000));
-                Hold { depth, filling: Filling::Short, ..Hold::NOT }
+                Hold { budget: depth, admission: Admission::ShortOnly, ..Hold::NOT }
             }
             Manner::Tgs => Hold { rate: self.tgs.rate(), ..Hold::NOT },
             Manner::Weft if view.tenants.iter().all(|other| other.class == Class::BestEffort) => Hold::NOT,
             Manner::Weft if latency.next().is_none() => gated,
             Manner::Weft if self.is_beside(tenant, view) => {
                 let rung = self.adjustment.space.rung();
-                let (space, filling, depth) = match self.need {
-                    Need::None => (WHOLE, Filling::Anything, IDLE_DEPTH),
-                    _ if rung <= GAPS => (SPACE[rung], Filling::Gaps, SPACE_DEPTH),
-                    _ => (SPACE[rung], Filling::Anything, SPACE_DEPTH),
+                let (space, admission, depth) = match self.need {
+                    Need::None => (WHOLE, Admission::Concurrent, IDLE_DEPTH),
+                    _ if rung <= GAPS => (SPACE[rung], Admission::GapFill, SPACE_DEPTH),
+                    _ => (SPACE[rung], Admission::Concurrent, SPACE_DEPTH),
                 };
-                Hold { gate: self.gate(rung), depth, space, filling, ..Hold::NOT }
+                Hold { gate: self.gate(rung), budget: depth, space, admission, ..Hold::NOT }
             }
             Manner::Weft if tenant.slices => {
                 let rung = self.adjustment.slice.rung();
                 // Beside one that pauses, the pauses are enough, and no turn changes hands within a burst.
                 let pauses = rung <= GAPS || self.need == Need::All || self.adjustment.leave_time();
-                let (filling, depth) = match self.need {
-                    Need::None => (Filling::Anything, Span::MAX),
-                    _ if pauses && tenant.preemptible => (Filling::Nothing, SPACE_DEPTH),
-                    _ if pauses => (Filling::Gaps, SPACE_DEPTH),
-                    _ => (Filling::Anything, Span::MAX),
+                let (admission, depth) = match self.need {
+                    Need::None => (Admission::Concurrent, Span::MAX),
+                    _ if pauses && tenant.preemptible => (Admission::Exclusive, SPACE_DEPTH),
+                    _ if pauses => (Admission::GapFill, SPACE_DEPTH),
+                    _ => (Admission::Concurrent, Span::MAX),
                 };
                 // What is off within bursts is in the way at their beginning, for what is left of its slice: as little as
                 // can be beside those who are to be as alone, and as much as they bear beside those with an objective.
-                let as_alone = filling == Filling::Nothing && !self.adjustment.all_promised(self.looked);
+                let as_alone = admission == Admission::Exclusive && !self.adjustment.all_promised(self.looked);
                 let slice = if as_alone { SLICES[GAPS] } else { SLICES[rung] };
-                Hold { gate: self.gate(rung), slice: Some(slice), filling, depth, ..Hold::NOT }
+                Hold { gate: self.gate(rung), slice: Some(slice), admission, budget: depth, ..Hold::NOT }
             }
             // It is beside others, and in turns with a latency tenant: only the gate can hold it.
             Manner::Weft if tenant.space && gated.gate == Gate::Open => {
@@ -381,11 +374,11 @@ mod tests {
     #[test]
     fn what_there_is_is_used() {
         let space = held(Manner::Weft, true, true, false);
-        assert_eq!((space.space, space.slice, space.filling), (750, None, Filling::Anything));
+        assert_eq!((space.space, space.slice, space.admission), (750, None, Admission::Concurrent));
         let slices = held(Manner::Weft, false, false, true);
-        assert_eq!((slices.space, slices.slice, slices.filling), (WHOLE, Some(SLICE), Filling::Gaps));
+        assert_eq!((slices.space, slices.slice, slices.admission), (WHOLE, Some(SLICE), Admission::GapFill));
         for mixed in [held(Manner::Weft, false, true, false), held(Manner::Weft, false, false, false)] {
-            assert_eq!((mixed.space, mixed.slice, mixed.filling), (WHOLE, None, Filling::Gaps));
+            assert_eq!((mixed.space, mixed.slice, mixed.admission), (WHOLE, None, Admission::GapFill));
         }
         assert_eq!(held(Manner::Unmanaged, true, true, true), Hold::NOT);
     }
@@ -403,7 +396,7 @@ mod tests {
             let mut rule = Rule::new(Manner::Weft);
             rule.look(Time::ZERO + Span::from_millis(2), &view);
             let hold = rule.hold(view.tenants.last().unwrap(), &view);
-            assert_eq!(hold.filling, Filling::Nothing);
+            assert_eq!(hold.admission, Admission::Exclusive);
             hold.slice
         };
         let objective = Some(Span::from_millis(10));

@@ -191,10 +191,10 @@ impl Sharing {
                     out.push(action);
                 }
             };
-            let (gate, depth, filling) = (hold.gate, hold.depth, hold.filling);
+            let (gate, budget, admission) = (hold.gate, hold.budget, hold.admission);
             say(before.is_none_or(|before| before.gate != gate), Action::SetGate { tenant, gate });
-            say(before.is_none_or(|before| before.depth != depth), Action::SetDepth { tenant, depth });
-            say(before.is_none_or(|before| before.filling != filling), Action::SetYield { tenant, filling });
+            say(before.is_none_or(|before| before.budget != budget), Action::SetBudget { tenant, budget });
+            say(before.is_none_or(|before| before.admission != admission), Action::SetAdmission { tenant, admission });
             let (slice, permille) = (hold.slice, hold.space);
             say(before.is_none_or(|before| before.slice != slice), Action::SetSlice { tenant, slice });
             say(before.is_none_or(|before| before.space != permille), Action::SetSpace { tenant, permille });

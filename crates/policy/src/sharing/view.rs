@@ -1,18 +1,8 @@
 //! What the slow plane sees of a GPU and what it can do: its inputs and powers, as plain data.
 
-use super::{Filling, WHOLE};
+use super::WHOLE;
 use crate::{Span, TenantId};
-
-/// What a tenant was promised. Ordered: the more important class is the lesser.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// Keeps the latency it has alone.
-    Latency,
-    /// Shares what is guaranteed to it.
-    Standard,
-    /// Gets the rest, launch by launch.
-    BestEffort,
-}
+use share_core::{Admission, Class};
 
 /// One tenant, as its page and its registration say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,13 +75,8 @@ impl TenantView {
 
     /// Who comes first when not everybody can: class, then priority. Less is more important.
     pub fn rank(&self) -> u32 {
-        rank(self.class, self.priority)
+        self.class.rank(self.priority)
     }
-}
-
-/// Class, then priority, as one number.
-pub(super) fn rank(class: Class, priority: u8) -> u32 {
-    class as u32 * 16 + u32::from(priority)
 }
 
 /// Everybody on one GPU, in the order of their ids.
@@ -130,18 +115,18 @@ pub enum Action {
         gate: Gate,
     },
     /// Bound what a best-effort tenant may have outstanding on the GPU.
-    SetDepth {
+    SetBudget {
         /// Whose.
         tenant: TenantId,
         /// GPU time.
-        depth: Span,
+        budget: Span,
     },
     /// Say what a best-effort tenant may launch in the middle of somebody's burst.
-    SetYield {
+    SetAdmission {
         /// Whose.
         tenant: TenantId,
         /// What.
-        filling: Filling,
+        admission: Admission,
     },
     /// Set the length of a tenant's time slices.
     SetSlice {

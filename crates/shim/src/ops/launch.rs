@@ -4,22 +4,40 @@
 //! writes most, and makes no system call. Programs do much between two launches, so neither these words nor the code are
 //! in a cache when it comes: fewer lines of either count for more than fewer instructions, and what few launches need is
 //! kept out of the way.
+//!
+//! Whether a launch goes or waits is [`share_core::admit_launch`]'s to say:
+//!
+//! | what fails | what a launch does |
+//! |---|---|
+//! | no daemon was ever found | goes; nothing is limited, which is said once |
+//! | the daemon speaks another version | goes; said once |
+//! | the daemon is dead (its heartbeat is older than 100 ms) | latency and standard: goes. Best-effort: goes, with half the in-flight budget; busy periods of others still hold it. No quota. Memory limits hold on, from the page |
+//! | a new daemon is there | its predecessor's heartbeat stops: from 10 ms on, launches look every 10 ms whether it hung up, connect without waiting, and obey the new one from then on; those of who is alone, from the next busy period on |
+//! | the control page is rubbish | as without a daemon |
+//! | a more important tenant's page is rubbish, or the tenant is killed or stopped in a busy period | it counts until 2 ms after its predicted end, or 200 ms after it began to wait for the GPU, and never holds one launch for longer than 20 ms; a daemon clears its page before that |
+//! | the daemon closes the gate and dies | the gate is open 100 ms later |
+//! | nobody wakes a sleeper | it asks again after 1 ms |
+//! | the estimate of a kernel is wrong | too much or too little is let through until a sync or a sample corrects it |
+//! | our own code panics | goes |
+//!
+//! Isolation wins over availability nowhere but in memory: an allocation over the limit is refused, also without daemon.
 
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::gate::{self, Decision, Launch, YIELD_MAX_NS};
 use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
 use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
 use crate::{attach, notes, preempt, rarely, real, sample, slice, space, unseen};
-use share_core::BusyPeriod;
-use shm::{Class, Filling, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
+use share_core::{BusyPeriod, Decision, Launch, Patience, admit_launch, daemon_is_late};
+use shm::{Admission, Class, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+/// For how long the claims of others are believed.
+const PATIENCE: &Patience = &Patience::USUAL;
 /// How often a measurement is looked at that is late.
 const LATE_LOOK_NS: u64 = 100_000;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
@@ -131,7 +149,7 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
     let launch = Passing { gpu, window, number, stream, now_ns: now };
     if gpu.link.attached() {
         let control = window.control();
-        let late = gate::daemon_is_late(control.word(|page| &page.heartbeat_ns), now);
+        let late = daemon_is_late(control.word(|page| &page.heartbeat_ns), now, PATIENCE);
         let moved = control.word(|page| &page.generation) != gpu.link.generation();
         let revised = control.half(|page| &page.revision) != gpu.revision.load(Relaxed);
         if late || moved || revised {
@@ -225,7 +243,7 @@ impl Passing<'_> {
             }
         }
         if class == Class::BestEffort && !measured {
-            let depth = control.word(|page| &page.depth_ns);
+            let depth = control.word(|page| &page.budget_ns);
             measured = gpu.samples.due(window.own().charged_ns.load(Relaxed), depth);
         }
         let idle = measured && window.own().busy_until_ns.load(Relaxed) <= self.now_ns;
@@ -253,15 +271,15 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             charged_ns: page.charged_ns.load(Relaxed),
             waited_ns: now - began_ns,
         };
-        if control.filling == Filling::Nothing && control.class == Class::BestEffort && !preempt::runs() {
+        if control.admission == Admission::Exclusive && control.class == Class::BestEffort && !preempt::runs() {
             preempt::begin();
         }
-        let mut decision = gate::decide(&launch, &control, rivals(window, control.above));
-        let behind_late = || gpu.samples.behind_late(now, launch.charged_ns, control.depth_ns);
-        if decision == Decision::Go && control.class == Class::BestEffort && behind_late().is_some() {
+        let mut decision = admit_launch(&launch, &control.limits(), rivals(window, control.above), PATIENCE);
+        let behind_late = || gpu.samples.behind_late(now, launch.charged_ns, control.budget_ns);
+        if decision == Decision::Admit && control.class == Class::BestEffort && behind_late().is_some() {
             sample::collect(gpu);
             let behind = behind_late();
-            if behind.is_some() && launch.waited_ns < YIELD_MAX_NS && !capture::active() {
+            if behind.is_some() && launch.waited_ns < PATIENCE.yield_ns && !capture::active() {
                 behind_ns = behind;
                 decision = Decision::Wait { at_most_ns: LATE_LOOK_NS };
             }
@@ -282,7 +300,7 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             std::thread::yield_now();
         }
         now = now_ns();
-        let stale = gate::daemon_is_late(control.heartbeat_ns, now) || attach::moved(gpu);
+        let stale = daemon_is_late(control.heartbeat_ns, now, PATIENCE) || attach::moved(gpu);
         if stale && gpu.link.due(now, true) {
             attach::again(gpu, now);
         }

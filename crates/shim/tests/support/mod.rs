@@ -7,11 +7,11 @@ use fakecuda::virtual_clock::VirtualClock;
 use shm::{
     Connection, ControlPage, FileList, Listener, Message, NotesPage, OwnPage, SLOTS, Tenant, TenantPage, read_only,
 };
-use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// For how long a daemon waits for what a program says next. Real time, in which nothing is judged.
@@ -156,11 +156,11 @@ pub(crate) fn library() -> PathBuf {
 }
 
 /// What the daemon says to a process that attaches.
-pub(crate) type Rule = Box<dyn Fn(&ControlPage)>;
+pub(crate) type Rule = Box<dyn Fn(&ControlPage) + Send>;
 
 /// A daemon that gives every process a slot, and its control page what the rule says.
 pub(crate) struct Daemon {
-    slots: RefCell<Slots>,
+    slots: Mutex<Slots>,
     listener: Listener,
 }
 
@@ -180,8 +180,13 @@ struct Slots {
 }
 
 impl Daemon {
-    pub(crate) fn start(machine: &Machine, rule: impl Fn(&ControlPage) + 'static) -> Daemon {
-        let listener = Listener::bind(&machine.socket()).unwrap();
+    pub(crate) fn start(machine: &Machine, rule: impl Fn(&ControlPage) + Send + 'static) -> Daemon {
+        Daemon::bind(&machine.socket(), machine.clock.now_ns(), rule)
+    }
+
+    /// One that somebody else lets [serve](Daemon::serve_at).
+    pub(crate) fn bind(socket: &Path, now_ns: u64, rule: impl Fn(&ControlPage) + Send + 'static) -> Daemon {
+        let listener = Listener::bind(socket).unwrap();
         let pages = (0..SLOTS).map(|_| OwnPage::create("slot", true).unwrap()).collect();
         let controls = (0..SLOTS).map(|_| OwnPage::create("control", false).unwrap()).collect();
         let slots = Slots {
@@ -189,58 +194,66 @@ impl Daemon {
             controls,
             notes: OwnPage::create("notes", true).unwrap(),
             taken: 0,
-            generation: machine.clock.now_ns(),
+            generation: now_ns,
             hellos: vec![],
             attaches: vec![],
             gpus: vec![],
             live: vec![],
             rule: Box::new(rule),
         };
-        Daemon { slots: RefCell::new(slots), listener }
+        Daemon { slots: Mutex::new(slots), listener }
     }
 
     /// Does what programs ask for, and says whether any did.
     pub(crate) fn serve(&self, machine: &Machine) -> bool {
+        self.serve_at(machine.clock.now_ns())
+    }
+
+    pub(crate) fn serve_at(&self, now_ns: u64) -> bool {
         let mut served = false;
         while let Ok(connection) = self.listener.accept(false) {
             connection.set_timeout(PATIENCE).unwrap();
-            self.slots.borrow_mut().serve(connection, machine.clock.now_ns());
+            self.slots().serve(connection, now_ns);
             served = true;
         }
-        self.slots.borrow().beat(machine.clock.now_ns());
+        self.slots().beat(now_ns);
         served
     }
 
     /// Dies as a killed one does: connections close, pages stay as they are.
     pub(crate) fn kill(self, machine: &Machine) {
-        self.slots.borrow().beat(machine.clock.now_ns());
+        self.slots().beat(machine.clock.now_ns());
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap()
     }
 
     /// What the pages of all processes that ever attached say.
     pub(crate) fn pages(&self) -> Vec<Tenant> {
-        let slots = self.slots.borrow();
+        let slots = self.slots();
         slots.pages[..slots.taken].iter().filter_map(|(page, _)| page.read()).collect()
     }
 
     /// The GPU that each of these pages is of.
     pub(crate) fn gpus(&self) -> Vec<[u8; 16]> {
-        self.slots.borrow().gpus.clone()
+        self.slots().gpus.clone()
     }
 
     pub(crate) fn control(&self, slot: usize, change: impl Fn(&ControlPage)) {
-        change(&self.slots.borrow().controls[slot].0);
+        change(&self.slots().controls[slot].0);
     }
 
     pub(crate) fn page<T>(&self, slot: usize, look: impl Fn(&TenantPage) -> T) -> T {
-        look(&self.slots.borrow().pages[slot].0)
+        look(&self.slots().pages[slot].0)
     }
 
     pub(crate) fn hellos(&self) -> Vec<String> {
-        self.slots.borrow().hellos.clone()
+        self.slots().hellos.clone()
     }
 
     pub(crate) fn attaches(&self) -> Vec<(u64, u64)> {
-        self.slots.borrow().attaches.clone()
+        self.slots().attaches.clone()
     }
 }
 

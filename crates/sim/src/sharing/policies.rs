@@ -15,8 +15,19 @@ mod xsched;
 use super::gpu::Mode;
 use super::room::{Room, Seat};
 use super::scenario::Scenario;
-use policy::sharing::Verdict;
 use policy::{Span, Time};
+
+/// What becomes of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes to the GPU.
+    Go,
+    /// It waits until then, or until anything happens, and asks again.
+    Wait {
+        /// When.
+        until: Time,
+    },
+}
 
 /// Names of all policies, in the order of reports.
 pub const NAMES: [&str; 13] = [

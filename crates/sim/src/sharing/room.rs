@@ -56,6 +56,8 @@ pub struct Seat {
     pub busy_until: Time,
     /// Since when it has launched without a sync.
     pub burst_since: Option<Time>,
+    /// Since when it has been waiting for the GPU.
+    pub syncing_since: Option<Time>,
     /// How long its last burst took.
     pub burst: Span,
     /// How long that burst took when it was measured.

@@ -2,13 +2,14 @@
 
 use super::check::Ledger;
 use super::gpu::{Gpu, Job};
+use super::policies::Verdict;
 use super::policies::{self, Control};
 use super::report::{Report, Tally};
 use super::room::{Head, Room, Seat};
 use super::scenario::{Load, Scenario, TenantSpec};
 use super::tenant::{Doing, QUEUE, Request, Tenant};
 use crate::event_queue::EventQueue;
-use policy::sharing::{Verdict, WHOLE};
+use policy::sharing::WHOLE;
 use policy::{Span, Time};
 
 /// Runs a scenario under a policy; `None` when there is no policy of this name.
@@ -370,6 +371,7 @@ impl<'a> Run<'a> {
         request.next += 1;
         let last = request.next == host.kernels.len();
         host.doing = if kernel.sync || last {
+            seat.syncing_since = Some(now);
             Doing::Syncing
         } else if seat.in_flight >= QUEUE {
             Doing::Blocked
@@ -417,6 +419,7 @@ impl<'a> Run<'a> {
         let host = &mut self.tenants[tenant];
         let seat = &mut self.room.seats[tenant];
         seat.busy_until = now;
+        seat.syncing_since = None;
         seat.bursts += 1;
         seat.burst = seat.burst_since.take().map_or(Span::ZERO, |since| now - since);
         seat.burst_alone = self.measured[tenant][kernel].burst;
@@ -455,6 +458,7 @@ fn seat(spec: &TenantSpec) -> Seat {
         outstanding: Span::ZERO,
         busy_until: Time::ZERO,
         burst_since: None,
+        syncing_since: None,
         burst: Span::ZERO,
         burst_alone: Span::ZERO,
         bursts: 0,

@@ -1,5 +1,5 @@
 //! Weft: the code that runs live. Every tick the slow plane reads what the tenants' pages would say and sets
-//! allowances, gates and depths; every launch is decided by the fast plane from those and from what the neighbours'
+//! allowances, gates and budgets; every launch is decided by `share_core` from those and from what the neighbours'
 //! pages say.
 //!
 //! As `weft` it has the gate alone; as `weft-time` tenants take turns, whose length it sets, and best-effort work is taken
@@ -8,17 +8,21 @@
 //! Live, a best-effort tenant's outstanding time is its own clock's; here it is what the GPU has not done.
 
 use super::{Control, Mode, Room, Scenario, Seat, Time, Verdict};
-use policy::sharing::{self, Action, Filling, Gate, GpuView, Neighbour, Own, Sharing, TICK, TenantView};
+use policy::sharing::{Action, Admission, Gate, GpuView, Sharing, TICK, TenantView};
 use policy::{Span, TenantId};
-use share_core::{LEASE, Preemption, Step};
+use share_core::{
+    BusyPeriod, Decision, LEASE, Launch, Limits, Patience, Preemption, Step, admit_launch, wants_preemption,
+};
+
+/// For how long what is on the pages is believed.
+const PATIENCE: &Patience = &Patience::USUAL;
 
 /// One GPU's daemon, and the control pages that it writes.
 #[derive(Debug)]
 pub(super) struct Weft {
     daemon: Sharing,
-    pages: Vec<sharing::Control>,
+    pages: Vec<Limits>,
     actions: Vec<Action>,
-    neighbours: Vec<Neighbour>,
     in_turns: bool,
     slices: Vec<Option<Span>>,
     /// By tenant: how long its work stays off, whatever happens.
@@ -28,48 +32,52 @@ pub(super) struct Weft {
 impl Weft {
     pub(super) fn new(scenario: &Scenario, in_turns: bool) -> Weft {
         let tenants = scenario.tenants.len();
-        let page = |tenant: &super::super::TenantSpec| sharing::Control {
-            heartbeat: Time::ZERO,
+        let page = |tenant: &super::super::TenantSpec| Limits {
             class: tenant.class,
-            priority: tenant.priority,
-            gate: Gate::Open,
-            allowed: Span::ZERO,
-            depth: Span::ZERO,
-            filling: Filling::default(),
+            admission: Admission::default(),
+            held: false,
+            allowed_ns: 0,
+            budget_ns: 0,
+            heartbeat_ns: 0,
         };
         let pages = scenario.tenants.iter().map(page).collect();
         Weft {
             daemon: Sharing::default(),
             pages,
             actions: Vec::new(),
-            neighbours: Vec::new(),
             in_turns,
             slices: vec![None; tenants],
             preemptions: vec![Preemption::default(); tenants],
         }
     }
+}
 
-    /// What a tenant reads on the pages of the others.
-    fn read_neighbours(&mut self, tenant: usize, room: &Room) {
-        let others = room.seats.iter().enumerate().filter(|(index, _)| *index != tenant);
-        self.neighbours.clear();
-        self.neighbours.extend(others.map(|(_, seat)| Neighbour {
-            class: seat.class,
-            priority: seat.priority,
-            in_burst: seat.burst_since.is_some(),
-            busy_until: seat.busy_until,
-            gap: seat.last.map_or(Span::ZERO, |kernel| kernel.gap),
-        }));
-    }
+/// What a tenant reads on the pages of the more important ones.
+fn rivals(tenant: usize, room: &Room) -> impl Iterator<Item = BusyPeriod> {
+    let rank = room.seats[tenant].rank();
+    room.seats.iter().filter(move |seat| seat.rank() < rank).map(|seat| BusyPeriod {
+        // Zero means that there is none.
+        since_ns: seat.burst_since.map_or(0, |since| since.nanos().max(1)),
+        until_ns: seat.busy_until.nanos(),
+        gap_ns: seat.last.map_or(0, |kernel| kernel.gap.nanos()),
+        syncing_since_ns: seat.syncing_since.map_or(0, |since| since.nanos().max(1)),
+    })
 }
 
 impl Control for Weft {
     fn may_launch(&mut self, now: Time, tenant: usize, room: &Room) -> Verdict {
         let seat = &room.seats[tenant];
-        self.read_neighbours(tenant, room);
-        let own = Own { charged: seat.charged, outstanding: seat.outstanding };
-        let predicted = seat.head.map_or(Span::ZERO, |head| head.predicted);
-        sharing::may_launch(now, own, &self.pages[tenant], &self.neighbours, predicted)
+        let launch = Launch {
+            now_ns: now.nanos(),
+            duration_ns: seat.head.map_or(0, |head| head.predicted.nanos()),
+            busy_until_ns: (now + seat.outstanding).nanos(),
+            charged_ns: seat.charged.nanos(),
+            waited_ns: seat.head.map_or(0, |head| (now - head.since).nanos()),
+        };
+        match admit_launch(&launch, &self.pages[tenant], rivals(tenant, room), PATIENCE) {
+            Decision::Admit => Verdict::Go,
+            Decision::Wait { at_most_ns } => Verdict::Wait { until: now + Span::from_nanos(at_most_ns) },
+        }
     }
 
     fn mode(&self, scenario: Mode) -> Mode {
@@ -84,8 +92,7 @@ impl Control for Weft {
         if !self.in_turns {
             return None;
         }
-        self.read_neighbours(tenant, room);
-        let reason = sharing::is_off(now, &self.pages[tenant], &self.neighbours);
+        let reason = wants_preemption(now.nanos(), &self.pages[tenant], rivals(tenant, room), PATIENCE);
         let preemption = &mut self.preemptions[tenant];
         match preemption.poll(now.nanos(), reason, &LEASE) {
             Step::Stay => {}
@@ -119,10 +126,10 @@ impl Control for Weft {
         self.daemon.look(now, &view, &mut self.actions);
         for action in self.actions.drain(..) {
             match action {
-                Action::SetAllowance { tenant, allowed } => self.pages[tenant.index()].allowed = allowed,
-                Action::SetGate { tenant, gate } => self.pages[tenant.index()].gate = gate,
-                Action::SetDepth { tenant, depth } => self.pages[tenant.index()].depth = depth,
-                Action::SetYield { tenant, filling } => self.pages[tenant.index()].filling = filling,
+                Action::SetAllowance { tenant, allowed } => self.pages[tenant.index()].allowed_ns = allowed.nanos(),
+                Action::SetGate { tenant, gate } => self.pages[tenant.index()].held = gate == Gate::Held,
+                Action::SetBudget { tenant, budget } => self.pages[tenant.index()].budget_ns = budget.nanos(),
+                Action::SetAdmission { tenant, admission } => self.pages[tenant.index()].admission = admission,
                 Action::SetSlice { tenant, slice } => self.slices[tenant.index()] = slice,
                 // Tenants of the simulated GPU are partitioned by nobody yet.
                 Action::SetSpace { .. } => {}
@@ -130,7 +137,7 @@ impl Control for Weft {
             }
         }
         for page in &mut self.pages {
-            page.heartbeat = now;
+            page.heartbeat_ns = now.nanos();
         }
     }
 }

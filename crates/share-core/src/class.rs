@@ -1,0 +1,56 @@
+//! What a tenant is to the others on its GPU, and what it may launch beside them. Both are words of a page.
+
+/// What a tenant was promised. Ordered: the more important class is the lesser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Class {
+    /// Keeps the latency it has alone.
+    Latency = 0,
+    /// Gets the share that it was guaranteed.
+    Standard = 1,
+    /// Gets the rest.
+    BestEffort = 2,
+}
+
+impl Class {
+    /// The class with this number; an unknown number is [`Class::BestEffort`], which is granted the least.
+    pub const fn from_word(word: u32) -> Class {
+        match word {
+            0 => Class::Latency,
+            1 => Class::Standard,
+            _ => Class::BestEffort,
+        }
+    }
+
+    /// Class, then priority, as one number: less is more important.
+    pub const fn rank(self, priority: u8) -> u32 {
+        self as u32 * 16 + priority as u32
+    }
+}
+
+/// What a best-effort tenant may launch during a busy period of a more important one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Admission {
+    /// Kernels that fit the gap that is predicted between two of its kernels.
+    #[default]
+    GapFill = 0,
+    /// Kernels that are no longer than the in-flight budget.
+    ShortOnly = 1,
+    /// Everything.
+    Concurrent = 2,
+    /// Nothing, and what was launched before is preempted.
+    Exclusive = 3,
+}
+
+impl Admission {
+    /// The admission with this number; an unknown number is [`Admission::GapFill`].
+    pub const fn from_word(word: u32) -> Admission {
+        match word {
+            1 => Admission::ShortOnly,
+            2 => Admission::Concurrent,
+            3 => Admission::Exclusive,
+            _ => Admission::GapFill,
+        }
+    }
+}
