@@ -32,6 +32,10 @@ const DISABLE_CHANNELS: u32 = 0x2080_110b;
 /// As many as one call takes, and how many bytes that is.
 const DISABLED_MOST: usize = 64;
 const DISABLE_BYTES: usize = 536;
+const GET_IDENTITY: u32 = 0x2080_014a;
+const IDENTITY_BYTES: usize = 268;
+/// Of what is asked for there, as bytes.
+const BINARY: u32 = 2;
 
 const SUCCESS: u32 = 0;
 const INSUFFICIENT_PERMISSIONS: u32 = 0x1b;
@@ -92,6 +96,7 @@ struct Channel {
 struct Subdevice {
     client: u32,
     object: u32,
+    device: i32,
 }
 
 static GROUPS_MADE: Mutex<Vec<Group>> = Mutex::new(Vec::new());
@@ -121,9 +126,12 @@ fn device_file() -> RawFd {
 
 /// Makes a context's channel groups.
 pub(crate) fn open(device: i32) {
+    // Objects are numbered by how many there are.
+    static OPENING: Mutex<()> = Mutex::new(());
     if !trap::install() {
         return;
     }
+    let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     let client = 0xc1d0_0000 | std::process::id() & 0xffff;
     let first = 0x5c00_0000 | groups().len() as u32;
     let make = |parent: u32, object: u32, class: u32| {
@@ -163,7 +171,7 @@ pub(crate) fn allocate(call: &mut Allocate) {
             groups().push(Group { client, object, device, slice_us, compute, unsettled: false });
         }
         CHANNEL => channels().push(Channel { client, object, group: parent, disabled: false }),
-        SUBDEVICE => subdevices().push(Subdevice { client, object }),
+        SUBDEVICE => subdevices().push(Subdevice { client, object, device: (parent & 0xff) as i32 }),
         _ => {}
     }
 }
@@ -190,8 +198,11 @@ pub(crate) fn control(call: &mut Control, parameters: &mut Parameters) {
 
 fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
     let is_it = |subdevice: &Subdevice| subdevice.client == call.client && subdevice.object == call.object;
-    if call.command == DISABLE_CHANNELS && subdevices().iter().any(is_it) {
-        return disable(call, &parameters.words);
+    let subdevice = subdevices().iter().copied().find(is_it);
+    match (call.command, subdevice) {
+        (DISABLE_CHANNELS, Some(subdevice)) => return disable(call, subdevice, &parameters.words),
+        (GET_IDENTITY, Some(subdevice)) => return identity(call, subdevice, &mut parameters.words),
+        _ => {}
     }
     let mut groups = groups();
     let group = groups.iter_mut().find(|group| group.client == call.client && group.object == call.object);
@@ -234,7 +245,20 @@ fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
     Ok(())
 }
 
-fn disable(call: &Control, words: &[u32]) -> Result<(), u32> {
+/// The UUID of a subdevice's GPU, as bytes.
+fn identity(call: &Control, subdevice: Subdevice, words: &mut [u32]) -> Result<(), u32> {
+    if call.parameter_bytes as usize != IDENTITY_BYTES || words[1] & 3 != BINARY {
+        return Err(INVALID_ARGUMENT);
+    }
+    let uuid = driver::gpu(subdevice.device).map_err(|_| INVALID_OBJECT)?.uuid();
+    words[2] = uuid.len() as u32;
+    for (word, bytes) in words[3..].iter_mut().zip(uuid.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    Ok(())
+}
+
+fn disable(call: &Control, subdevice: Subdevice, words: &[u32]) -> Result<(), u32> {
     if driver::refuses("preempt") {
         return Err(INSUFFICIENT_PERMISSIONS);
     }
@@ -246,7 +270,11 @@ fn disable(call: &Control, words: &[u32]) -> Result<(), u32> {
     let mut groups = groups();
     let mut channels = channels();
     let is_there = |channel: &(u32, u32)| channels.iter().any(|other| (other.client, other.object) == *channel);
-    if !named.iter().all(is_there) {
+    let is_its = |channel: &(u32, u32)| {
+        let group = channels.iter().find(|other| (other.client, other.object) == *channel).map(|other| other.group);
+        groups.iter().any(|other| Some(other.object) == group && other.device == subdevice.device)
+    };
+    if !named.iter().all(|channel| is_there(channel) && is_its(channel)) {
         return Err(INVALID_OBJECT);
     }
     for channel in channels.iter_mut().filter(|channel| named.contains(&(channel.client, channel.object))) {

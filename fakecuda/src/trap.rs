@@ -99,18 +99,17 @@ fn answer(file: i32, request: u64, argument: u64) -> i64 {
     i64::from(-libc::EINVAL)
 }
 
-/// Carries the parameters, wherever they are, in, and out as one number: those that come back are eight bytes or fewer.
+/// Carries the parameters, wherever they are, in and out; the first eight bytes as one number.
 fn control(call: &mut Control) {
     let (address, bytes) = channel::parameters(call);
     let all = if address == 0 { 0 } else { bytes.min(size_of_val(&Parameters::EMPTY.words)) };
-    let bytes = all.min(8);
     let place = address as *mut u8;
     let mut parameters = Parameters::EMPTY;
     // SAFETY: the caller says that `bytes` are readable there, of which there are at most as many as there is room for.
     unsafe { std::ptr::copy_nonoverlapping(place, parameters.words.as_mut_ptr().cast(), all) };
     parameters.value = u64::from(parameters.words[0]) | u64::from(parameters.words[1]) << 32;
     channel::control(call, &mut parameters);
-    let value = parameters.value.to_le_bytes();
+    (parameters.words[0], parameters.words[1]) = (parameters.value as u32, (parameters.value >> 32) as u32);
     // SAFETY: as above, and writable, as the resource manager's parameters go both ways.
-    unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), place, bytes) };
+    unsafe { std::ptr::copy_nonoverlapping(parameters.words.as_ptr().cast(), place, all) };
 }

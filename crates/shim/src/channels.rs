@@ -3,11 +3,13 @@
 //! The driver makes them through `ioctl` on files of its own. We see each being made and remember where, so that the
 //! driver's own controls can be used on the same file: [`slice`](crate::slice) and [`preempt`](crate::preempt) do.
 //!
-//! In a process that uses several GPUs, objects are not told apart, and those two leave them alone.
+//! In a process that uses several GPUs, an object is of the GPU whose subdevice has the same parent; a subdevice is asked
+//! for its GPU's UUID. What cannot be told apart is left alone.
 
 #![cfg_attr(test, allow(dead_code, reason = "what is exported is called from outside, and not by unit tests"))]
 
-use crate::{gpu, resolve};
+use crate::gpu::{self, Gpu};
+use crate::resolve;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -77,6 +79,19 @@ impl Object {
         self.handles.load(Ordering::Acquire) as u32
     }
 
+    /// The device that it is of, if it is a group or a subdevice: client and handle.
+    fn device(&self) -> (u32, u32) {
+        (self.client(), self.parent.load(Ordering::Relaxed))
+    }
+
+    /// The UUID of a subdevice's GPU.
+    fn uuid(&self) -> Option<[u8; 16]> {
+        let mut identity = Identity { index: 0, flags: BINARY, length: 0, data: [0; 256] };
+        let status = self.control(GET_IDENTITY, &mut identity);
+        let known = status == 0 && identity.length as usize == size_of::<[u8; 16]>();
+        known.then(|| identity.data.first_chunk().copied()).flatten()
+    }
+
     /// Calls a control of it. What the driver answered, or all ones when it could not be asked.
     pub(crate) fn control<T>(&self, command: u32, parameters: &mut T) -> u32 {
         let mut control = Control {
@@ -98,6 +113,42 @@ pub(crate) fn all(kind: Kind) -> impl Iterator<Item = &'static Object> {
     SEEN.iter().filter(move |object| Kind::of(object.class.load(Ordering::Acquire)) == Some(kind))
 }
 
+/// All of a kind, groups or channels, that are of this GPU.
+pub(crate) fn all_of(kind: Kind, gpu: &Gpu) -> impl Iterator<Item = &'static Object> {
+    let subdevices = subdevices_of(gpu);
+    all(kind).filter(move |object| {
+        let device = match kind {
+            Kind::Channel => group_of((object.client(), object.handle())).and_then(device_of),
+            _ => device_of((object.client(), object.handle())),
+        };
+        subdevices.is_none()
+            || device.is_some_and(|device| subdevices.iter().flatten().any(|one| one.device() == device))
+    })
+}
+
+/// The subdevice of a GPU that this client has.
+pub(crate) fn subdevice(gpu: &Gpu, client: u32) -> Option<&'static Object> {
+    let mut of_gpu = match subdevices_of(gpu) {
+        Some(some) => some,
+        None => all(Kind::Subdevice).collect(),
+    };
+    of_gpu.retain(|subdevice| subdevice.client() == client);
+    of_gpu.first().copied()
+}
+
+/// The subdevices of a GPU; `None` where there is no need to tell them apart.
+fn subdevices_of(gpu: &Gpu) -> Option<Vec<&'static Object>> {
+    let uuid = gpu.link.uuid();
+    let of_gpu = |subdevice: &&Object| uuid.is_some() && subdevice.uuid() == uuid;
+    (!gpu::is_only(gpu)).then(|| all(Kind::Subdevice).filter(of_gpu).collect())
+}
+
+/// The device that a group is of, by client and handle.
+fn device_of(group: (u32, u32)) -> Option<(u32, u32)> {
+    let found = all(Kind::Group).find(|other| (other.client(), other.handle()) == group)?;
+    Some(found.device())
+}
+
 /// Whether there is an object of this kind, by its client and handle.
 pub(crate) fn is_there(kind: Kind, object: (u32, u32)) -> bool {
     all(kind).any(|other| (other.client(), other.handle()) == object)
@@ -113,6 +164,21 @@ pub(crate) fn group_of(channel: (u32, u32)) -> Option<(u32, u32)> {
 pub(crate) fn count(kind: Kind) -> u32 {
     all(kind).count() as u32
 }
+
+/// `NV2080_CTRL_CMD_GPU_GET_GID_INFO`, and its answer as bytes.
+const GET_IDENTITY: u32 = 0x2080_014a;
+const BINARY: u32 = 2;
+
+/// Parameters of [`GET_IDENTITY`].
+#[repr(C)]
+struct Identity {
+    index: u32,
+    flags: u32,
+    length: u32,
+    data: [u8; 256],
+}
+
+const _: () = assert!(size_of::<Identity>() == 268);
 
 /// The beginning of `NVOS21_PARAMETERS` and `NVOS64_PARAMETERS`.
 #[repr(C)]
@@ -250,10 +316,10 @@ pub(crate) fn show_in(page: &shm::TenantPage) {
 }
 
 /// The channels of the groups that kernels run in; all of them where that is not known. What the others do is copy.
-pub(crate) fn of_kernels() -> impl Iterator<Item = &'static Object> {
+pub(crate) fn of_kernels(gpu: &Gpu) -> impl Iterator<Item = &'static Object> {
     let parent = |object: &Object| object.parent.load(Ordering::Relaxed);
     let knows = count(Kind::Compute) > 0;
-    all(Kind::Channel).filter(move |channel| {
+    all_of(Kind::Channel, gpu).filter(move |channel| {
         let same_group = |other: &&Object| other.client() == channel.client() && parent(other) == parent(channel);
         let computes = |other: &Object| {
             all(Kind::Compute).any(|object| object.client() == other.client() && parent(object) == other.handle())

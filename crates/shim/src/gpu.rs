@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 /// Streams up to this are default ones, of whatever context is current.
 const DEFAULT_STREAMS: usize = 2;
 /// GPUs of a process that are shared; on others nothing is limited.
-const GPUS: usize = 16;
+pub(crate) const GPUS: usize = 16;
 
 /// One GPU. What a launch looks at comes first, in few cache lines.
 #[repr(C, align(64))]
@@ -46,6 +46,8 @@ pub(crate) struct Gpu {
     in_use: AtomicBool,
     /// How often others were preempted, all in all, when the GPU was last seen to be idle.
     preemptions: AtomicU64,
+    /// For how long this process's work was preempted so far, as far as that is over.
+    pub(crate) preempted_ns: AtomicU64,
 }
 
 /// What is known of kernels and graphs, on whatever GPU.
@@ -104,6 +106,7 @@ impl Gpu {
             primary_holders: AtomicU32::new(0),
             in_use: AtomicBool::new(false),
             preemptions: AtomicU64::new(0),
+            preempted_ns: AtomicU64::new(0),
         }
     }
 

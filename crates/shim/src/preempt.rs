@@ -22,12 +22,12 @@
 //! | the driver refuses to enable | asked again, for as long as the channels are there |
 //! | our own code panics | enabled |
 
-use crate::channels::{self, Kind, Object};
+use crate::channels::{self, Kind};
 use crate::gpu::{self, Gpu};
 use crate::ops::launch::rivals;
 use share_core::{LEASE, Patience, Preemption, Step, wants_preemption};
-use shm::{Admission, Mode, PageWindow, now_ns};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use shm::{Admission, Mode, now_ns};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Between two polls while it may have to be fast, and while not.
@@ -77,14 +77,6 @@ struct PreemptGroup {
 const _: () = assert!(size_of::<PreemptGroup>() == 8);
 
 static RUNS: AtomicBool = AtomicBool::new(false);
-/// Time that work was off, all in all.
-static OFF_NS: AtomicU64 = AtomicU64::new(0);
-
-/// Time that the process's work was off so far, as far as it is over.
-pub(crate) fn off_ns() -> u64 {
-    OFF_NS.load(Ordering::Relaxed)
-}
-
 /// Sees to it that there is the thread.
 #[cold]
 pub(crate) fn begin() {
@@ -130,17 +122,22 @@ fn block_signals() -> libc::sigset_t {
 fn watch() {
     // SAFETY: takes numbers, for this thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK, 0, 0, 0) };
-    let mut own = Own::default();
+    let mut all: [Own; gpu::GPUS] = Default::default();
     loop {
-        let pause = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.tick()));
-        std::thread::sleep(pause.unwrap_or_else(|_| {
-            own.preemption.end();
-            POLL_SLOWLY
-        }));
+        let mut pause = POLL_SLOWLY;
+        for gpu in gpu::in_use() {
+            let own = &mut all[gpu.index];
+            let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.poll(gpu)));
+            pause = pause.min(next.unwrap_or_else(|_| {
+                own.preemption.end();
+                POLL_SLOWLY
+            }));
+        }
+        std::thread::sleep(pause);
     }
 }
 
-/// This process's channels.
+/// This process's channels on one GPU.
 #[derive(Default)]
 struct Own {
     preemption: Preemption,
@@ -151,16 +148,11 @@ struct Own {
 }
 
 impl Own {
-    /// Polls, and does what is to be done. Returns when to poll again.
-    fn tick(&mut self) -> Duration {
-        let mut gpus = gpu::in_use();
-        let window = match (gpus.next(), gpus.next()) {
-            (Some(gpu), None) => gpu.window(),
-            _ => None,
-        };
+    /// Looks at the pages, and does what is to be done. Returns when to poll again.
+    fn poll(&mut self, gpu: &Gpu) -> Duration {
         let now = now_ns();
         let (mut wanted, mut soon) = (false, false);
-        if let Some(window) = window
+        if let Some(window) = gpu.window()
             && let Some(control) = window.control().read()
         {
             let page = window.own();
@@ -173,19 +165,19 @@ impl Own {
         }
         match self.preemption.poll(now, wanted, &LEASE) {
             Step::Stay => {}
-            Step::Disable => self.disable(window, now),
-            Step::Enable => self.enable(),
+            Step::Disable => self.disable(gpu, now),
+            Step::Enable => self.enable(gpu),
         }
         if soon || !self.preemption.is_enabled() { POLL } else { POLL_SLOWLY }
     }
 
-    fn disable(&mut self, window: Option<&PageWindow>, now_ns: u64) {
-        self.channels = channels::of_kernels().map(|channel| (channel.client(), channel.handle())).collect();
-        let status = take_off(&self.channels);
+    fn disable(&mut self, gpu: &Gpu, now_ns: u64) {
+        self.channels = channels::of_kernels(gpu).map(|channel| (channel.client(), channel.handle())).collect();
+        let status = take_off(gpu, &self.channels);
         let all = status == 0;
         self.preemption.disabled(all);
         self.since_ns = if all { now_ns } else { 0 };
-        if let Some(window) = window {
+        if let Some(window) = gpu.window() {
             let page = window.own();
             page.preempt_capability.store(if all { 1 } else { status.max(2) }, Ordering::Relaxed);
             page.preempted.store(all.into(), Ordering::Relaxed);
@@ -193,21 +185,21 @@ impl Own {
         }
     }
 
-    fn enable(&mut self) {
-        if switch(false, &self.channels, true) == 0 {
+    fn enable(&mut self, gpu: &Gpu) {
+        if switch(gpu, false, &self.channels, true) == 0 {
             self.channels.clear();
         }
         // One that is gone meanwhile must not keep the others off.
         self.channels.retain(|channel| {
-            switch(false, std::slice::from_ref(channel), true) != 0 && channels::is_there(Kind::Channel, *channel)
+            switch(gpu, false, std::slice::from_ref(channel), true) != 0 && channels::is_there(Kind::Channel, *channel)
         });
         self.preemption.enabled(self.channels.is_empty());
         if self.since_ns == 0 || !self.preemption.is_enabled() {
             return;
         }
         let was_off = now_ns().saturating_sub(std::mem::take(&mut self.since_ns));
-        OFF_NS.fetch_add(was_off, Ordering::Relaxed);
-        for window in gpu::in_use().filter_map(Gpu::window) {
+        gpu.preempted_ns.fetch_add(was_off, Ordering::Relaxed);
+        if let Some(window) = gpu.window() {
             let page = window.own();
             page.preempted.store(0, Ordering::Relaxed);
             // What was launched before is done as much later.
@@ -217,12 +209,12 @@ impl Own {
 }
 
 /// Disables channels and sees that nothing of them is on the GPU. What the driver answered.
-fn take_off(channels: &[(u32, u32)]) -> u32 {
-    let status = switch(true, channels, true);
+fn take_off(gpu: &Gpu, channels: &[(u32, u32)]) -> u32 {
+    let status = switch(gpu, true, channels, true);
     if status != 0 || preempt_groups(channels) == 0 {
         return status;
     }
-    switch(true, channels, false)
+    switch(gpu, true, channels, false)
 }
 
 /// Preempts the groups of channels. What the driver answered.
@@ -241,9 +233,9 @@ fn preempt_groups(channels: &[(u32, u32)]) -> u32 {
 }
 
 /// Disables channels, or enables them. What the driver answered.
-fn switch(disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 {
+fn switch(gpu: &Gpu, disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 {
     for part in channels.chunks(CHANNELS) {
-        let Some(subdevice) = subdevice_of(part[0].0) else { return NOT_ASKED };
+        let Some(subdevice) = channels::subdevice(gpu, part[0].0) else { return NOT_ASKED };
         let mut call = Disable {
             disable: disable.into(),
             padding: [0; 3],
@@ -264,8 +256,4 @@ fn switch(disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 
         }
     }
     0
-}
-
-fn subdevice_of(client: u32) -> Option<&'static Object> {
-    channels::all(Kind::Subdevice).find(|subdevice| subdevice.client() == client)
 }

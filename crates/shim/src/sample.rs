@@ -13,7 +13,7 @@
 use crate::gpu::{Gpu, IDENTITIES};
 use crate::ops::capture;
 use crate::types::{CuResult, Event, SUCCESS, Stream};
-use crate::{preempt, real};
+use crate::real;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Measurements that may be going on.
@@ -153,7 +153,7 @@ pub(crate) fn launch(gpu: &Gpu, number: u32, stream: Stream, idle: bool, call: i
         slot.charged_before_ns.store(charged.saturating_sub(duration), Ordering::Relaxed);
         slot.charged_ns.store(charged, Ordering::Relaxed);
         slot.others_ns.store(gpu.others_slices_ns(now), Ordering::Relaxed);
-        slot.off_ns.store(preempt::off_ns(), Ordering::Relaxed);
+        slot.off_ns.store(gpu.preempted_ns.load(Ordering::Relaxed), Ordering::Relaxed);
         gpu.samples.pending.fetch_add(1, Ordering::Relaxed);
         slot.pending.store(true, Ordering::Release);
     } else {
@@ -208,7 +208,7 @@ pub(crate) fn collect(gpu: &Gpu) {
                 if real::cuEventElapsedTime(&mut milliseconds, Event(start), Event(end)) == SUCCESS {
                     let elapsed = (f64::from(milliseconds) * 1e6) as u64;
                     let lead = slot.lead_ns.load(Ordering::Relaxed);
-                    let off = preempt::off_ns().saturating_sub(slot.off_ns.load(Ordering::Relaxed));
+                    let off = gpu.preempted_ns.load(Ordering::Relaxed).saturating_sub(slot.off_ns.load(Ordering::Relaxed));
                     // Who is off the GPU for others has no turns between theirs.
                     let others = || slot.others_ns.load(Ordering::Relaxed).max(gpu.others_slices_ns(shm::now_ns()));
                     let others = if off == 0 { others() } else { 0 };

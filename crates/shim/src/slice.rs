@@ -7,7 +7,7 @@
 #![deny(unsafe_code)]
 
 use crate::channels::{self, Kind, Object};
-use crate::gpu::{self, Gpu};
+use crate::gpu::Gpu;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SET_SLICE: u32 = 0xa06c_0103;
@@ -27,11 +27,9 @@ pub(crate) fn apply(gpu: &Gpu) {
     let wanted = control.half(|page| &page.slice_us);
     let page = window.own();
     let untouched = wanted == 0 && page.slice_us.load(Ordering::Relaxed) == 0;
-    if !untouched && gpu::in_use().count() == 1 {
-        let mut status = 0;
-        for group in channels::all(Kind::Group) {
-            status = set(group, u64::from(wanted)).max(status);
-        }
+    if !untouched {
+        let statuses = channels::all_of(Kind::Group, gpu).map(|group| set(group, u64::from(wanted)));
+        let status = statuses.max().unwrap_or(0);
         page.slice_capability.store(if status == 0 { 1 } else { status }, Ordering::Relaxed);
         if status == 0 {
             page.slice_us.store(wanted, Ordering::Relaxed);

@@ -325,6 +325,45 @@ fn what_runs_is_off_the_gpu_within_bursts_of_others() {
     child.wait().unwrap();
 }
 
+/// A program on two GPUs is preempted, and its slices are set, on the one where somebody needs it.
+#[test]
+fn programs_on_several_gpus_are_preempted_on_each() {
+    let machine = Machine::new();
+    let daemon = preempting_daemon(&machine);
+    let mut both = program(&machine, "both");
+    let mut child = machine.start(both.args(["--seconds", "2", "--us", "100000"]).env("FAKECUDA_GPUS", "2"));
+    machine.run_for(&daemon, 400);
+    let gpus = daemon.gpus();
+    assert_eq!(gpus.len(), 2);
+    let slot_of = |gpu: usize| gpus.iter().position(|uuid| *uuid == machine.uuid(gpu)).unwrap();
+    let counters = |gpu: usize| machine.truth().iter().find(|truth| truth.gpu == gpu).unwrap().counters;
+    // Only one of the GPUs has somebody more important on it.
+    daemon.control(slot_of(0), |control| control.above.store(0, Ordering::Relaxed));
+    let given = || [0, 1].map(|gpu| counters(gpu).given_ns);
+    burst(&machine, &daemon, true);
+    machine.run_for(&daemon, SEEN_WITHIN_MS);
+    let before = given();
+    machine.run_for(&daemon, 60);
+    assert_eq!(given(), [before[0] + 60 * MS, before[1]], "off one, and on the other");
+    burst(&machine, &daemon, false);
+    machine.run_for(&daemon, SEEN_WITHIN_MS);
+    let before = given();
+    machine.run_for(&daemon, 60);
+    assert_eq!(given(), before.map(|given| given + 60 * MS));
+    let preemptions = |gpu: usize| daemon.pages()[slot_of(gpu)].preemptions;
+    assert_eq!([preemptions(0), preemptions(1)], [0, 1]);
+
+    let own = counters(0).slice_ns / 1000;
+    daemon.control(slot_of(1), |control| {
+        control.slice_us.store(400, Ordering::Relaxed);
+        control.revision.store(5, Ordering::Release);
+    });
+    machine.run_until(&daemon, "the next launch", || daemon.pages()[slot_of(1)].slice_us == 400);
+    assert_eq!([0, 1].map(|gpu| counters(gpu).slice_ns / 1000), [own, 400]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_driver_that_takes_nothing_off_is_asked_once() {
     let machine = Machine::new();
