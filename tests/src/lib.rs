@@ -1,9 +1,7 @@
 //! What tests of all crates share that has nothing to do with any. Those of the `weft` command are in `tests/`.
 
-mod calm;
 mod port;
 mod server;
 
-pub use calm::when_calm;
 pub use port::free_port;
 pub use server::{Server, ask, outcome};

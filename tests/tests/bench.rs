@@ -7,12 +7,10 @@ mod support;
 
 use serde_json::Value;
 use stand_in::{Machine, Running, program};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use weft_tests::when_calm;
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 /// Short runs.
 const QUICK: [&str; 6] = ["--seconds", "0.3", "--poisson-seconds", "0.5", "--lead", "0.2"];
@@ -81,6 +79,12 @@ fn nothing_is_left(machine: &Machine) {
     assert!(temporary.is_empty(), "{temporary:?}");
 }
 
+/// Ends it as a person does, and waits for that.
+fn interrupt(machine: &Machine, running: &mut Running) -> ExitStatus {
+    assert!(Command::new("kill").args(["-INT", &running.0.id().to_string()]).status().unwrap().success());
+    machine.wait("it to end", |_| running.0.try_wait().unwrap())
+}
+
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
@@ -107,140 +111,136 @@ fn setting<'a>(pair: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn pairs_are_measured_and_written_down() {
-    when_calm(|| {
-        let machine = Machine::bare();
-        let workload = program("workload").display().to_string();
-        let pairs = format!(
-            "# two pairs with the same training\n\
-             one = {workload} --kernels 10 --us 100 | {workload} --kernels 10 --us 500 --train\n\
-             many = 3 x --slo 50ms {workload} --kernels 4 --us 50 --gap 100 | 2 x {workload} --kernels 10 --us 500 --train\n"
-        );
-        let files = ["--output", "out.json", "--plot", "out.html", "--markdown", "out.md"];
-        let output = measure(&machine, MPS, &pairs, &[&["--settings", "default,mps,gate,weft"][..], &files].concat());
-        let talk = text(&output.stderr);
-        assert!(output.status.success(), "{talk}");
-        let file = |name: &str| std::fs::read_to_string(machine.folder.path().join(name)).unwrap();
-        let found: Value = serde_json::from_str(&file("out.json")).unwrap();
-        assert!(found["machine"]["driver"].as_str().unwrap().contains("fakecuda"), "{}", found["machine"]);
-        assert_eq!(found["options"]["closed_seconds"], 0.3);
-        assert_eq!(found["settings"], serde_json::json!(["alone", "default", "mps", "gate", "weft"]));
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let pairs = format!(
+        "# two pairs with the same training\n\
+         one = {workload} --kernels 10 --us 100 | {workload} --kernels 10 --us 500 --train\n\
+         many = 3 x --slo 50ms {workload} --kernels 4 --us 50 --gap 100 | 2 x {workload} --kernels 10 --us 500 --train\n"
+    );
+    let files = ["--output", "out.json", "--plot", "out.html", "--markdown", "out.md"];
+    let output = measure(&machine, MPS, &pairs, &[&["--settings", "default,mps,gate,weft"][..], &files].concat());
+    let talk = text(&output.stderr);
+    assert!(output.status.success(), "{talk}");
+    let file = |name: &str| std::fs::read_to_string(machine.folder.path().join(name)).unwrap();
+    let found: Value = serde_json::from_str(&file("out.json")).unwrap();
+    assert!(found["machine"]["driver"].as_str().unwrap().contains("fakecuda"), "{}", found["machine"]);
+    assert_eq!(found["options"]["closed_seconds"], 0.3);
+    assert_eq!(found["settings"], serde_json::json!(["alone", "default", "mps", "gate", "weft"]));
 
-        let [one, many] = [&found["figures"][0], &found["figures"][1]];
-        assert_eq!(found["pairs"][1]["latency"]["slo"], "50ms");
-        // Of whatever Weft let best-effort programs have, it is known what it was.
-        let given = &setting(one, "weft")["poisson"]["given"];
-        assert!((0.0..=1.0).contains(&number(&given["held"])), "{given:#}");
-        assert!(setting(one, "default")["poisson"]["given"].is_null());
-        for pair in [one, many] {
-            let alone = &setting(pair, "alone")["closed"];
-            assert!((number(&alone["throughput"]["median"]) - 1.0).abs() < 1e-9, "two runs over their mean: {alone:#}");
-            assert!(alone["best_effort"].is_null() && alone["sum"].is_null());
-            for name in ["default", "mps", "gate", "weft"] {
-                let own = setting(pair, name);
-                assert_eq!((&own["rounds"], &own["refused"]), (&Value::from(1), &Value::Null), "{talk}");
-                for load in ["closed", "poisson"] {
-                    let figure = |name: &str| number(&own[load][name]["median"]);
-                    // Of two programs alone, and of two runs of training alone in each round.
-                    let mean = |values: Vec<f64>| {
-                        assert_eq!(values.len(), 2, "{name} {load} {pair:#}");
-                        (values[0] + values[1]) / 2.0
-                    };
-                    let only = |values: Vec<f64>| {
-                        assert_eq!(values.len(), 1, "{name} {load} {pair:#}");
-                        values[0]
-                    };
-                    // However long requests took: it is this run's over what the two alone came to.
-                    let p99 = |run: &Value| number(&run["latency"]["latencies"]["p99_us"]);
-                    let rate = |run: &Value| number(&run["latency"]["rate_rps"]);
-                    let trained = |run: &Value| number(&run["best_effort"]["rate_rps"]);
-                    let of = |setting: &str, load: &str, look: &dyn Fn(&Value) -> f64| -> Vec<f64> {
-                        let runs = found["runs"].as_array().unwrap().iter();
-                        let own = runs.filter(|run| run["pair"] == pair["pair"] && run["load"] == load);
-                        own.filter(|run| run["setting"] == setting && run["apart"] == false).map(look).collect()
-                    };
-                    let rate_rps = only(of(name, load, &rate));
-                    let trained_rps = only(of(name, load, &trained));
-                    let trained_alone_rps = mean(of("best-effort-alone", "closed", &trained));
-                    let alike = |figure: f64, expected: f64| (figure - expected).abs() <= 1e-6 * expected;
-                    let expected = only(of(name, load, &p99)) / mean(of("alone", load, &p99));
-                    assert!(expected > 0.0 && alike(figure("p99"), expected), "{name} {load} {expected} {own:#}");
-                    let expected = rate_rps / mean(of("alone", load, &rate));
-                    assert!(
-                        expected > 0.0 && alike(figure("throughput"), expected),
-                        "{name} {load} {expected} {own:#}"
-                    );
-                    // What Weft holds back may be all of it.
-                    let expected = trained_rps / trained_alone_rps;
-                    assert!(alike(figure("best_effort"), expected), "{name} {load} {expected} {own:#}");
-                    assert!(expected > 0.0 || !matches!(name, "default" | "mps"), "{name} {load} {own:#}");
-                    assert!(figure("p99_apart") > 0.0 && figure("goodput") >= 0.0, "{name} {load} {own:#}");
-                    assert!((0.0..=rate_rps * 1.000_001).contains(&figure("goodput_rps")), "{name} {load} {own:#}");
-                    if load == "closed" {
-                        let both = figure("throughput") + figure("best_effort");
-                        assert!(alike(figure("sum"), both), "{name} {own:#}");
-                    }
-                    if (name, load) == ("default", "closed") {
-                        let idle = number(&own["idle"]["median"]);
-                        let expected = only(of(name, "idle", &trained)) / trained_alone_rps;
-                        assert!(expected > 0.0 && alike(idle, expected), "{name} {expected} {own:#}");
-                    }
+    let [one, many] = [&found["figures"][0], &found["figures"][1]];
+    assert_eq!(found["pairs"][1]["latency"]["slo"], "50ms");
+    let runs = found["runs"].as_array().unwrap();
+    // Of whatever Weft let best-effort programs have, it is known what it was, unless nobody came to look.
+    let known: Vec<&Value> = runs.iter().filter(|run| !run["given"].is_null()).collect();
+    assert!(!known.is_empty(), "{talk}");
+    for run in known {
+        assert!(["gate", "weft"].contains(&run["setting"].as_str().unwrap()) && run["apart"] == false, "{run:#}");
+        assert!((0.0..=1.0).contains(&number(&run["given"]["held"])), "{run:#}");
+        let pair = [one, many].into_iter().find(|pair| pair["pair"] == run["pair"]).unwrap();
+        let own = &setting(pair, run["setting"].as_str().unwrap())[run["load"].as_str().unwrap()];
+        assert!(alike(&own["given"], &run["given"]), "of one round: {own:#}");
+    }
+    let mut trained_beside = 0.0;
+    for pair in [one, many] {
+        let alone = &setting(pair, "alone")["closed"];
+        assert!((number(&alone["throughput"]["median"]) - 1.0).abs() < 1e-9, "two runs over their mean: {alone:#}");
+        assert!(alone["best_effort"].is_null() && alone["sum"].is_null());
+        for name in ["default", "mps", "gate", "weft"] {
+            let own = setting(pair, name);
+            assert_eq!((&own["rounds"], &own["refused"]), (&Value::from(1), &Value::Null), "{talk}");
+            for load in ["closed", "poisson"] {
+                let figure = |name: &str| number(&own[load][name]["median"]);
+                // Of two programs alone, and of two runs of training alone in each round.
+                let mean = |values: Vec<f64>| {
+                    assert_eq!(values.len(), 2, "{name} {load} {pair:#}");
+                    (values[0] + values[1]) / 2.0
+                };
+                let only = |values: Vec<f64>| {
+                    assert_eq!(values.len(), 1, "{name} {load} {pair:#}");
+                    values[0]
+                };
+                // However long requests took: it is this run's over what the two alone came to.
+                let p99 = |run: &Value| number(&run["latency"]["latencies"]["p99_us"]);
+                let rate = |run: &Value| number(&run["latency"]["rate_rps"]);
+                let trained = |run: &Value| number(&run["best_effort"]["rate_rps"]);
+                let of = |setting: &str, load: &str, look: &dyn Fn(&Value) -> f64| -> Vec<f64> {
+                    let own = runs.iter().filter(|run| run["pair"] == pair["pair"] && run["load"] == load);
+                    own.filter(|run| run["setting"] == setting && run["apart"] == false).map(look).collect()
+                };
+                let rate_rps = only(of(name, load, &rate));
+                let trained_rps = only(of(name, load, &trained));
+                let trained_alone_rps = mean(of("best-effort-alone", "closed", &trained));
+                let alike = |figure: f64, expected: f64| (figure - expected).abs() <= 1e-6 * expected;
+                let expected = only(of(name, load, &p99)) / mean(of("alone", load, &p99));
+                assert!(expected > 0.0 && alike(figure("p99"), expected), "{name} {load} {expected} {own:#}");
+                let expected = rate_rps / mean(of("alone", load, &rate));
+                assert!(expected > 0.0 && alike(figure("throughput"), expected), "{name} {load} {expected} {own:#}");
+                // What Weft holds back may be all of it.
+                let expected = trained_rps / trained_alone_rps;
+                assert!(alike(figure("best_effort"), expected), "{name} {load} {expected} {own:#}");
+                trained_beside += if matches!(name, "default" | "mps") { trained_rps } else { 0.0 };
+                assert!(figure("p99_apart") > 0.0 && figure("goodput") >= 0.0, "{name} {load} {own:#}");
+                assert!((0.0..=rate_rps * 1.000_001).contains(&figure("goodput_rps")), "{name} {load} {own:#}");
+                if load == "closed" {
+                    let both = figure("throughput") + figure("best_effort");
+                    assert!(alike(figure("sum"), both), "{name} {own:#}");
+                }
+                if (name, load) == ("default", "closed") {
+                    let idle = number(&own["idle"]["median"]);
+                    let expected = only(of(name, "idle", &trained)) / trained_alone_rps;
+                    assert!(expected > 0.0 && alike(idle, expected), "{name} {expected} {own:#}");
                 }
             }
-            assert!(setting(pair, "mps")["idle"].is_null());
         }
+        assert!(setting(pair, "mps")["idle"].is_null());
+    }
+    assert!(trained_beside > 0.0, "{talk}");
 
-        let runs = found["runs"].as_array().unwrap();
-        let of = |pair: &str, setting: &str, load: &str| -> Vec<&Value> {
-            let own = |run: &&Value| run["pair"] == pair && run["setting"] == setting && run["load"] == load;
-            runs.iter().filter(own).collect()
-        };
-        assert_eq!([of("one", "alone", "closed").len(), of("one", "alone", "poisson").len()], [2, 2]);
-        assert_eq!([of("one", "default", "idle").len(), of("one", "best-effort-alone", "closed").len()], [1, 2]);
-        let (alone, poisson) = (of("many", "alone", "closed")[0], of("many", "default", "poisson")[0]);
-        let half = number(&alone["latency"]["rate_rps"]) / 2.0;
-        assert!((number(&poisson["offered_rps"]) - half).abs() < 1e-9 * half);
-        for run in runs {
-            for side in ["latency", "best_effort"].map(|side| &run[side]).into_iter().filter(|side| !side.is_null()) {
-                let histogram = side["latencies"]["histogram"].as_str().unwrap_or_default();
-                let counts = histogram.split_whitespace().map(|entry| entry.split_once(':').unwrap().1);
-                assert_eq!(counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), side["done"], "{run:#}");
-            }
+    let of = |pair: &str, setting: &str, load: &str| -> Vec<&Value> {
+        let own = |run: &&Value| run["pair"] == pair && run["setting"] == setting && run["load"] == load;
+        runs.iter().filter(own).collect()
+    };
+    assert_eq!([of("one", "alone", "closed").len(), of("one", "alone", "poisson").len()], [2, 2]);
+    assert_eq!([of("one", "default", "idle").len(), of("one", "best-effort-alone", "closed").len()], [1, 2]);
+    let (alone, poisson) = (of("many", "alone", "closed")[0], of("many", "default", "poisson")[0]);
+    let half = number(&alone["latency"]["rate_rps"]) / 2.0;
+    assert!((number(&poisson["offered_rps"]) - half).abs() < 1e-9 * half);
+    for run in runs {
+        for side in ["latency", "best_effort"].map(|side| &run[side]).into_iter().filter(|side| !side.is_null()) {
+            let histogram = side["latencies"]["histogram"].as_str().unwrap_or_default();
+            let counts = histogram.split_whitespace().map(|entry| entry.split_once(':').unwrap().1);
+            assert_eq!(counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), side["done"], "{run:#}");
         }
+    }
 
-        // What each program of the pair of two does alone, and what the simulator makes of it.
-        let [solos] = &found["solos"].as_array().unwrap()[..] else { panic!("{:#}\n{talk}", found["solos"]) };
-        let of = |side: &str, what: &str| number(&solos[side][what]);
-        assert_eq!(solos["pair"], "one");
-        assert!((5.0..20.0).contains(&of("latency", "launches")), "{solos:#}");
-        assert!((2.0..10.0).contains(&of("best_effort", "gpu_ms")), "{solos:#}");
-        assert!(of("latency", "gpu_ms") <= 2.0 * of("latency", "takes_ms"), "{solos:#}");
+    // What each program of the pair of two does alone, and what the simulator makes of it.
+    let [solos] = &found["solos"].as_array().unwrap()[..] else { panic!("{:#}\n{talk}", found["solos"]) };
+    let of = |side: &str, what: &str| number(&solos[side][what]);
+    assert_eq!(solos["pair"], "one");
+    for side in ["latency", "best_effort"] {
+        assert!(["launches", "gpu_ms", "takes_ms"].iter().all(|what| of(side, what) > 0.0), "{solos:#}");
+    }
 
-        let printed = text(&output.stdout);
-        assert!(
-            printed.contains("Expected from what each program does alone, before they met. Off on average by "),
-            "{printed}"
-        );
-        assert!(file("out.md").contains("## Predicted by the simulator\n"));
-        assert!(printed.contains("\nRequests at random\nsetting "), "{printed}");
-        let page = file("out.md");
-        assert!(
-            page.contains("## many\n\n- Latency: `3 x ") && !page.contains(&*machine.folder.path().to_string_lossy())
-        );
-        assert!(file("out.html").contains("<svg"));
-        assert!(file("notes").lines().any(|line| line.starts_with("quit")), "MPS was told to quit");
+    let printed = text(&output.stdout);
+    assert!(
+        printed.contains("Expected from what each program does alone, before they met. Off on average by "),
+        "{printed}"
+    );
+    assert!(file("out.md").contains("## Predicted by the simulator\n"));
+    assert!(printed.contains("\nRequests at random\nsetting "), "{printed}");
+    let page = file("out.md");
+    assert!(page.contains("## many\n\n- Latency: `3 x ") && !page.contains(&*machine.folder.path().to_string_lossy()));
+    assert!(file("out.html").contains("<svg"));
+    assert!(file("notes").lines().any(|line| line.starts_with("quit")), "MPS was told to quit");
 
-        let again = machine.ask(&["bench", "sharing", "--from", "out.json", "--markdown", "again.md", "--json"]);
-        assert!(again.status.success(), "{}", text(&again.stderr));
-        assert_eq!(file("again.md"), page);
-        let twice = machine.ask(&["bench", "sharing", "--from", "out.json,out.json"]);
-        assert!(
-            !twice.status.success() && text(&twice.stderr).contains("both have the pair "),
-            "{}",
-            text(&twice.stderr)
-        );
-        let figures: Value = serde_json::from_slice(&again.stdout).unwrap();
-        assert!(alike(&figures, &found["figures"]), "{figures:#}\n{:#}", found["figures"]);
-    });
+    let again = machine.ask(&["bench", "sharing", "--from", "out.json", "--markdown", "again.md", "--json"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(file("again.md"), page);
+    let twice = machine.ask(&["bench", "sharing", "--from", "out.json,out.json"]);
+    assert!(!twice.status.success() && text(&twice.stderr).contains("both have the pair "), "{}", text(&twice.stderr));
+    let figures: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert!(alike(&figures, &found["figures"]), "{figures:#}\n{:#}", found["figures"]);
 }
 
 /// Whether best-effort programs of a bench are suspended, each, as its daemon says.
@@ -256,106 +256,115 @@ fn best_effort_suspended(machine: &Machine) -> Vec<bool> {
     best_effort.map(|tenant| tenant["share"]["suspended"] == true).collect()
 }
 
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
+}
+
 #[test]
 fn latency_programs_are_seen_with_and_without_others_in_one_run() {
-    when_calm(|| {
-        let machine = Machine::bare();
-        let workload = program("workload").display().to_string();
-        let pairs = format!("one = {workload} --kernels 10 --us 100 | 4 x {workload} --kernels 10 --us 500 --train\n");
-        let longer = ["--seconds", "1.5", "--poisson-seconds", "0.5", "--lead", "0.2"];
-        let alternate = ["--settings", "slices", "--alternate", "0.25", "--output", "out.json"];
-        let arguments = [&longer[..], &alternate, &["--rounds", "1"]].concat();
-        let mut measuring =
-            bench(&machine, MPS, &pairs, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        // Those beside are suspended and go on, as anybody can see who asks the daemon.
-        let mut suspended = BTreeSet::new();
-        while measuring.try_wait().unwrap().is_none() {
-            suspended.extend(best_effort_suspended(&machine));
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let output = measuring.wait_with_output().unwrap();
-        nothing_is_left(&machine);
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        assert_eq!(suspended, BTreeSet::from([false, true]));
-        let found = std::fs::read_to_string(machine.folder.path().join("out.json")).unwrap();
-        let found: Value = serde_json::from_str(&found).unwrap();
-        let runs = found["runs"].as_array().unwrap().iter().filter(|run| run["setting"] == "slices");
-        let kinds: Vec<(&Value, &Value)> = runs.clone().map(|run| (&run["load"], &run["apart"])).collect();
-        let [closed, poisson, idle] = ["closed", "poisson", "idle"].map(Value::from);
-        let [no, yes] = [false, true].map(Value::from);
-        let both = [(&closed, &yes), (&closed, &no), (&poisson, &yes), (&poisson, &no)];
-        assert_eq!(kinds[..4], both);
-        assert!(kinds[4..].iter().all(|kind| *kind == (&idle, &no)), "{kinds:?}");
-        let own = setting(&found["figures"][0], "slices");
-        let figure = |load: &str, name: &str| number(&own[load][name]["median"]);
-        let rates: Vec<f64> = runs.take(2).map(|run| number(&run["latency"]["rate_rps"])).collect();
-        let expected = rates[1] / rates[0];
-        assert!((figure("closed", "throughput_apart") / expected - 1.0).abs() < 1e-6, "{expected}: {own:#}");
-        assert!(figure("poisson", "best_effort") > 0.05, "{own:#}");
-        assert!(found["command"].as_str().unwrap().contains(" --alternate 0.25 "), "{}", found["command"]);
-
-        let silent = "#!/bin/sh\necho ready\nwhile read line; do sleep 1\n\
-                      echo '{\"done\": 1, \"seconds\": 1, \"latencies_us\": [7]}'; done\n";
-        let program = machine.folder.path().join("silent");
-        script(&program, silent);
-        let pairs = format!("one = {} | {workload} --train\n", program.display());
-        let output = measure(&machine, MPS, &pairs, &["--settings", "slices", "--alternate", "0.1"]);
-        let talk = text(&output.stderr);
-        assert!(output.status.success() && talk.contains("it does not say when requests came, as `came_us`"), "{talk}");
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let pairs = format!("one = {workload} --kernels 10 --us 100 | 4 x {workload} --kernels 10 --us 500 --train\n");
+    // Until it is interrupted: on a machine that does something else meanwhile, a round may have no time for turns.
+    let times = ["--seconds", "1.5", "--poisson-seconds", "0.5", "--lead", "0.2", "--rounds", "1000"];
+    let alternate = ["--settings", "slices", "--alternate", "0.25", "--output", "out.json"];
+    let mut command = bench(&machine, MPS, &pairs, &[&times[..], &alternate].concat());
+    let talk = std::fs::File::create(machine.folder.path().join("talk.txt")).unwrap();
+    let mut running = Running(command.stdout(Stdio::null()).stderr(talk).spawn().unwrap());
+    let said = || std::fs::read_to_string(machine.folder.path().join("talk.txt")).unwrap();
+    let kept = || -> Option<Value> {
+        serde_json::from_slice(&std::fs::read(machine.folder.path().join("out.json")).ok()?).ok()
+    };
+    let in_turns = |found: &Value| -> Vec<Value> {
+        found["runs"].as_array().unwrap().iter().filter(|run| run["setting"] == "slices").cloned().collect()
+    };
+    // Those beside are suspended and go on, as anybody can see who asks the daemon.
+    let mut suspended = BTreeSet::new();
+    machine.wait("runs, with those beside seen suspended and not", |machine| {
+        assert!(running.0.try_wait().unwrap().is_none(), "{}", said());
+        suspended.extend(best_effort_suspended(machine));
+        let trained = |run: &Value| run["load"] == "poisson" && run["best_effort"]["done"].as_u64() > Some(0);
+        (suspended.len() == 2 && in_turns(&kept()?).iter().any(trained)).then_some(())
     });
+    interrupt(&machine, &mut running);
+    nothing_is_left(&machine);
+
+    let found = kept().unwrap();
+    let runs = in_turns(&found);
+    let mut rounds: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
+    for run in &runs {
+        rounds.entry(run["round"].as_u64().unwrap()).or_default().push(run);
+    }
+    let rate = |run: &Value| number(&run["latency"]["rate_rps"]);
+    let mut ratios = Vec::new();
+    for round in rounds.values() {
+        // The one that was interrupted may be a part of a round.
+        let kinds: Vec<_> = round.iter().map(|run| (run["load"].as_str().unwrap(), run["apart"] == true)).collect();
+        let whole = [("closed", true), ("closed", false), ("poisson", true), ("poisson", false)];
+        assert!(whole.starts_with(&kinds), "{kinds:?}");
+        ratios.push(rate(round[1]) / rate(round[0]));
+    }
+    let expected = median(ratios);
+    let own = setting(&found["figures"][0], "slices");
+    let figure = number(&own["closed"]["throughput_apart"]["median"]);
+    assert!((figure / expected - 1.0).abs() < 1e-6, "{expected}: {own:#}");
+    assert!(number(&own["poisson"]["best_effort"]["most"]) > 0.0, "{own:#}");
+    assert!(found["command"].as_str().unwrap().contains(" --alternate 0.25"), "{}", found["command"]);
+
+    let silent = "#!/bin/sh\necho ready\nwhile read line; do sleep 1\n\
+                  echo '{\"done\": 1, \"seconds\": 1, \"latencies_us\": [7]}'; done\n";
+    let program = machine.folder.path().join("silent");
+    script(&program, silent);
+    let pairs = format!("one = {} | {workload} --train\n", program.display());
+    let output = measure(&machine, MPS, &pairs, &["--settings", "slices", "--alternate", "0.1"]);
+    let talk = text(&output.stderr);
+    assert!(output.status.success() && talk.contains("it does not say when requests came, as `came_us`"), "{talk}");
 }
 
 #[test]
 fn latency_programs_are_others_in_every_round_where_that_is_asked() {
-    when_calm(|| {
-        let machine = Machine::bare();
-        let workload = program("workload").display().to_string();
-        let counted = machine.folder.path().join("counted");
-        let starts = machine.folder.path().join("starts");
-        script(&counted, &format!("#!/bin/sh\necho started >> {}\nexec {workload} \"$@\"\n", starts.display()));
-        let pairs = format!("one = {} --us 100 | {workload} --us 500 --train\n", counted.display());
-        let started = |more: &[&str]| {
-            let _ = std::fs::remove_file(&starts);
-            let arguments =
-                [&["--settings", "alone-weft-time", "--rounds", "2", "--output", "out.json"], more].concat();
-            let output = bench(&machine, MPS, &pairs, &arguments).output().unwrap();
-            assert!(output.status.success(), "{}", text(&output.stderr));
-            nothing_is_left(&machine);
-            std::fs::read_to_string(&starts).unwrap().lines().count()
-        };
-        assert_eq!(started(&[]), 2, "one alone and one under Weft");
-        assert_eq!(started(&["--anew"]), 4, "the same in each of two rounds");
-        let found = std::fs::read_to_string(machine.folder.path().join("out.json")).unwrap();
-        let found: Value = serde_json::from_str(&found).unwrap();
-        assert!(
-            found["command"].as_str().unwrap().ends_with(" --anew") && found["options"]["anew"] == true,
-            "{found:#}"
-        );
-        assert_eq!(setting(&found["figures"][0], "alone-weft-time")["rounds"], 2);
-    });
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let counted = machine.folder.path().join("counted");
+    let starts = machine.folder.path().join("starts");
+    script(&counted, &format!("#!/bin/sh\necho started >> {}\nexec {workload} \"$@\"\n", starts.display()));
+    let pairs = format!("one = {} --us 100 | {workload} --us 500 --train\n", counted.display());
+    let started = |more: &[&str]| {
+        let _ = std::fs::remove_file(&starts);
+        let arguments = [&["--settings", "alone-weft-time", "--rounds", "2", "--output", "out.json"], more].concat();
+        let output = bench(&machine, MPS, &pairs, &arguments).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        nothing_is_left(&machine);
+        std::fs::read_to_string(&starts).unwrap().lines().count()
+    };
+    assert_eq!(started(&[]), 2, "one alone and one under Weft");
+    assert_eq!(started(&["--anew"]), 4, "the same in each of two rounds");
+    let found = std::fs::read_to_string(machine.folder.path().join("out.json")).unwrap();
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert!(found["command"].as_str().unwrap().ends_with(" --anew") && found["options"]["anew"] == true, "{found:#}");
+    assert_eq!(setting(&found["figures"][0], "alone-weft-time")["rounds"], 2);
 }
 
 #[test]
 fn what_the_machine_refuses_is_said_and_skipped() {
-    when_calm(|| {
-        let machine = Machine::bare();
-        let workload = program("workload").display().to_string();
-        let shy = machine.folder.path().join("shy");
-        script(&shy, &format!("#!/bin/sh\n[ -d \"$CUDA_MPS_PIPE_DIRECTORY\" ] && exit 5\nexec {workload}\n"));
-        let pairs = format!("one = {} | {workload} --train\n", shy.display());
-        let check = |mps: &str, expected: &str| {
-            let output = measure(&machine, mps, &pairs, &["--settings", "default,mps", "--json"]);
-            let talk = text(&output.stderr);
-            assert!(output.status.success(), "{talk}");
-            let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
-            let refused = setting(&figures[0], "mps")["refused"].as_str().unwrap().to_owned();
-            assert!(refused.contains(expected) && talk.contains(expected), "{refused}\n{talk}");
-            assert!(setting(&figures[0], "default")["refused"].is_null());
-            assert!(number(&setting(&figures[0], "default")["closed"]["throughput"]["median"]) > 0.0);
-        };
-        check(NO_MPS, "the daemon of MPS ended (exit status: 1); it said last: there is no MPS for this GPU");
-        check(MPS, "(mps) ended (exit status: 5)");
-    });
+    let machine = Machine::bare();
+    let workload = program("workload").display().to_string();
+    let shy = machine.folder.path().join("shy");
+    script(&shy, &format!("#!/bin/sh\n[ -d \"$CUDA_MPS_PIPE_DIRECTORY\" ] && exit 5\nexec {workload}\n"));
+    let pairs = format!("one = {} | {workload} --train\n", shy.display());
+    let check = |mps: &str, expected: &str| {
+        let output = measure(&machine, mps, &pairs, &["--settings", "default,mps", "--json"]);
+        let talk = text(&output.stderr);
+        assert!(output.status.success(), "{talk}");
+        let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let refused = setting(&figures[0], "mps")["refused"].as_str().unwrap().to_owned();
+        assert!(refused.contains(expected) && talk.contains(expected), "{refused}\n{talk}");
+        assert!(setting(&figures[0], "default")["refused"].is_null());
+        assert!(number(&setting(&figures[0], "default")["closed"]["throughput"]["median"]) > 0.0);
+    };
+    check(NO_MPS, "the daemon of MPS ended (exit status: 1); it said last: there is no MPS for this GPU");
+    check(MPS, "(mps) ended (exit status: 5)");
 }
 
 #[test]
@@ -374,7 +383,11 @@ fn programs_that_misbehave_are_named_and_nothing_goes_on() {
     check("", "--die-after 0", &[], "failed to measure the best-effort side of one alone: `");
     check("--silent 1", "", &["--start-patience", "0.5"], "did not say `ready` within 0.5 s; it said nothing");
     check("--garbage-after 0", "", &[], "answered `{\"done\": many}`: that is no answer");
-    check("", "--us 300000 --kernels 10", &["--patience", "0.5"], "did not answer in time");
+    let mute = machine.folder.path().join("mute");
+    script(&mute, "#!/bin/sh\necho ready\ncat > /dev/null\n");
+    let pairs = format!("one = {workload} | {}\n", mute.display());
+    let never = measure(&machine, NO_MPS, &pairs, &["--settings", "default", "--patience", "0.5"]);
+    assert!(text(&never.stderr).contains("did not answer in time"), "{}", text(&never.stderr));
 
     let missing = measure(&machine, NO_MPS, "one = /nothing/here | true\n", &["--settings", "default"]);
     assert!(text(&missing.stderr).contains("/nothing/here: no such file or folder"), "{}", text(&missing.stderr));
@@ -406,21 +419,15 @@ fn an_interrupt_stops_everything_and_keeps_what_there_is() {
     let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
     // Itself, two programs in each of three worlds, and two daemons.
     machine.wait("all programs", |machine| (processes(machine).len() >= 9).then_some(()));
-    machine.wait("a run", |machine| {
-        let numbers = processes(machine).into_iter().filter_map(|shown| shown.split(' ').next()?.parse().ok());
-        // Warming up takes one request of twenty kernels.
-        numbers.map(|pid| machine.truth(pid)).find(|truth| truth.get("launches").is_some_and(|&launches| launches > 40))
-    });
-    std::thread::sleep(Duration::from_secs(3));
-    let begun = Instant::now();
-    assert!(Command::new("kill").args(["-INT", &running.0.id().to_string()]).status().unwrap().success());
-    let status = running.0.wait().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let kept = || -> Option<Value> {
+        serde_json::from_slice(&std::fs::read(machine.folder.path().join("part.json")).ok()?).ok()
+    };
+    machine.wait("a run", |_| kept().filter(|kept| !kept["runs"].as_array().unwrap().is_empty()));
+    let status = interrupt(&machine, &mut running);
     let mut talk = String::new();
     std::io::Read::read_to_string(&mut running.0.stderr.take().unwrap(), &mut talk).unwrap();
     assert_eq!(status.code(), Some(1), "{talk}");
     assert!(talk.contains("failed to measure: interrupted"), "{talk}");
     nothing_is_left(&machine);
-    let kept: Value = serde_json::from_slice(&std::fs::read(machine.folder.path().join("part.json")).unwrap()).unwrap();
-    assert!(!kept["runs"].as_array().unwrap().is_empty());
+    assert!(!kept().unwrap()["runs"].as_array().unwrap().is_empty());
 }

@@ -161,8 +161,8 @@ fn answering(cases: &mut Vec<Case>) {
         ("return x.nothing", "AttributeError"),
         ("return inputs['X']", "KeyError: 'X'"),
         ("x += 1; return x", "read-only"),
-        ("time.sleep(1000)", "did not answer within 3s"),
-        ("return {'y': x} if len(x) == 1 else time.sleep(1000)", "did not answer within 3s"),
+        ("time.sleep(1000)", "did not answer within 10s"),
+        ("return {'y': x} if len(x) == 1 else time.sleep(1000)", "did not answer within 10s"),
     ];
     cases.extend(answers.map(|(predict, expected)| predicts(predict, expected)));
     let asynchronous = |text: &str| Parts::good().write().replace("    def predict", "    async def predict") + text;
@@ -183,7 +183,7 @@ fn answering(cases: &mut Vec<Case>) {
         cases.push(predicts(&format!("[{deed} for s in {sockets}]; return x"), expected));
     }
     let hangs = Parts { load: "time.sleep(1000)".into(), ..Parts::good() };
-    cases.push(hangs.case("did not load its model within 20s"));
+    cases.push(hangs.case("did not load its model within 60s"));
 }
 
 /// Classes that declare nonsense, or are none.
@@ -291,7 +291,7 @@ fn start(folder: &Path) -> Server {
     let printed = String::from_utf8(setup.stdout).unwrap();
     let path = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_string();
     let node = format!("[node]\npython = {:?}\nonnxruntime = {:?}\n", path("Python"), path("ONNX Runtime"));
-    let node = node + "virtual_gpus = 1\nload_timeout = \"20s\"\nbatch_timeout = \"3s\"\n";
+    let node = node + "virtual_gpus = 1\nload_timeout = \"60s\"\nbatch_timeout = \"10s\"\n";
     let server = Server::start(weft(), folder, &node);
     server.wait("the server to be ready", || server.status("/v2/health/ready") == Some(200));
     server

@@ -39,7 +39,7 @@ fn serve(machine: &Machine, onnxruntime: &Path, more: &str) -> Server {
     let inputs = [("a", types::FLOAT, &dimensions[..]), ("b", types::FLOAT, &dimensions[..])];
     fs::write(folder.join("adder.onnx"), model("Add", &inputs, ("sum", types::FLOAT, dimensions))).unwrap();
     let node = format!("[node]\npython = {:?}\nonnxruntime = {:?}\n", environment()[0], onnxruntime);
-    let model = format!("[[model]]\nname = \"adder\"\nkind = \"onnx\"\npath = \"adder.onnx\"\nslo = \"1s\"\n{more}\n");
+    let model = format!("[[model]]\nname = \"adder\"\nkind = \"onnx\"\npath = \"adder.onnx\"\nslo = \"60s\"\n{more}\n");
     fs::write(folder.join("weft.toml"), node + &model).unwrap();
     Server::start(machine.weft(&[]), folder)
 }
@@ -64,7 +64,7 @@ fn logs(machine: &Machine, server: &Server) -> String {
 
 /// Deploys the model again under another name; what was said when that failed.
 fn deploy(machine: &Machine, server: &Server, name: &str, device: &str) -> Result<(), String> {
-    let words = ["deploy", name, "adder.onnx", "--slo", "1s", "--device", device, "--server", &server.url[1]];
+    let words = ["deploy", name, "adder.onnx", "--slo", "60s", "--device", device, "--server", &server.url[1]];
     let output = machine.ask(&words);
     output.status.success().then_some(()).ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -98,8 +98,10 @@ fn a_worker_under_a_share_asks_for_cuda_with_what_its_share_allows() {
     let maps = maps_of_worker(&machine, "adder");
     assert!(maps.contains("libweft.so"), "{maps}");
 
-    let refused = deploy(&machine, &server, "insists", "gpu").unwrap_err();
+    let refused = deploy(&machine, &server, "insists-on-cuda", "gpu").unwrap_err();
     assert!(refused.contains("run it on a GPU: CUDA: libcublasLt.so.12") && refused.contains("--gpu"), "{refused}");
+    let own = ["WEFT_MODEL=insists-on-cuda".to_owned()];
+    machine.wait("its worker to be gone", |_| process_with(&own).is_none().then_some(()));
     fs::remove_file(machine.folder.path().join("asked.txt")).unwrap();
     deploy(&machine, &server, "content", "cpu").unwrap();
     assert!(!machine.folder.path().join("asked.txt").exists(), "CUDA was asked for");
@@ -143,13 +145,16 @@ fn a_build_for_the_cpu_says_what_would_change_that() {
 fn maps_of_worker(machine: &Machine, name: &str) -> String {
     let socket = format!("WEFT_SOCKET={}", machine.socket().display());
     let own = [format!("WEFT_MODEL={name}"), format!("WEFT_TENANT={name}"), socket];
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let read =
-            |file: &str| String::from_utf8_lossy(&fs::read(entry.path().join(file)).unwrap_or_default()).into_owned();
-        let environment = read("environ");
-        if own.iter().all(|one| environment.split('\0').any(|variable| variable == one)) {
-            return read("maps");
-        }
-    }
-    panic!("there is no worker of {name}");
+    let worker = process_with(&own).unwrap_or_else(|| panic!("there is no worker of {name}"));
+    String::from_utf8_lossy(&fs::read(worker.join("maps")).unwrap_or_default()).into_owned()
+}
+
+/// The folder of a process that has these variables.
+fn process_with(variables: &[String]) -> Option<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    processes.into_iter().find(|process| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let environment = String::from_utf8_lossy(&environment);
+        variables.iter().all(|one| environment.split('\0').any(|variable| variable == one))
+    })
 }

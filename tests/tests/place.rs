@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 /// Starts a program that works without end, and waits until it does.
 fn start(machine: &Machine, name: &str, share: &[&str]) -> Running {
     let program =
-        machine.start(&[share, &["--name", name]].concat(), "closedloop", &["--seconds", "60", "--us", "500"]);
+        machine.start(&[share, &["--name", name]].concat(), "closedloop", &["--seconds", "600", "--us", "500"]);
     machine.wait(name, |machine| gpu_of(machine, name));
     program
 }
@@ -114,7 +114,7 @@ fn a_job_waits_until_there_is_room_for_it() {
 
     let start_job = |name: &str| {
         let share = ["--detach", "--name", name, "--request", "50%"];
-        let output = machine.run(&share, "closedloop", &["--seconds", "60", "--us", "500"]);
+        let output = machine.run(&share, "closedloop", &["--seconds", "600", "--us", "500"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
@@ -141,7 +141,7 @@ fn a_job_waits_until_there_is_room_for_it() {
 /// Starts a job that works without end and makes room when it is asked to; a program that is asked to end runs `on_term`.
 fn start_requeued(machine: &Machine, requeue: &str, on_term: &str) {
     let script = format!(
-        "trap '{on_term}' TERM; {} --seconds 120 --us 500 --memory 300 & wait; wait",
+        "trap '{on_term}' TERM; {} --seconds 600 --us 500 --memory 300 & wait; wait",
         program("closedloop").display()
     );
     let share = ["run", "--detach", requeue, "--class", "best-effort", "--memory", "700MiB", "--name", "train"];
@@ -178,7 +178,7 @@ fn a_job_makes_room_for_who_is_more_important_and_comes_back() {
 fn a_job_makes_room_for_the_worker_of_a_served_model() {
     let machine = Machine::new();
     start_requeued(&machine, "--requeue", "kill %1; exit 0");
-    let share = "slo = \"150ms\"\nshare = { class = \"latency\", memory = \"600MiB\" }";
+    let share = "slo = \"60s\"\nshare = { class = \"latency\", memory = \"600MiB\" }";
     prepare(machine.folder.path(), "busy", BUSY, share);
     let server = Server::start(machine.weft(&[]), machine.folder.path());
     machine.wait("the worker", |machine| gpu_of(machine, "busy"));

@@ -11,8 +11,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use support::{root, weft};
 use tempfile::TempDir;
-use weft_tests::{free_port, when_calm};
+use weft_tests::free_port;
 
+/// How long anything is waited for: longer than it takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const DOUBLE: &str = r#"
@@ -32,7 +33,10 @@ class Double:
         if (x == -9).any():
             os.kill(os.getpid(), 9)
         if (x == -5).any():
-            time.sleep(0.5)
+            # Waits until it is let go on.
+            open("FOLDER/asked", "w").close()
+            while not os.path.exists("FOLDER/go"):
+                time.sleep(0.01)
         return {"y": x * 2}
 "#;
 
@@ -62,7 +66,8 @@ impl Server {
     }
 
     fn start_in(folder: TempDir, models: &str, more: &[&str]) -> Server {
-        fs::write(folder.path().join("double.py"), DOUBLE).unwrap();
+        let double = DOUBLE.replace("FOLDER", folder.path().to_str().unwrap());
+        fs::write(folder.path().join("double.py"), double).unwrap();
         let [python, onnxruntime] = environment();
         let node = format!("[node]\npython = {python:?}\nonnxruntime = {onnxruntime:?}\nvirtual_gpus = 4\n");
         let config = node + models;
@@ -177,11 +182,13 @@ impl Answer {
     }
 }
 
-const PYTHON: &str = "[[model]]\nname = \"double\"\nkind = \"python\"\npath = \"double.py\"\nslo = \"5s\"\n";
+fn python(slo: &str) -> String {
+    format!("[[model]]\nname = \"double\"\nkind = \"python\"\npath = \"double.py\"\nslo = \"{slo}\"\n")
+}
 
 #[test]
 fn a_python_model_answers_fails_and_recovers() {
-    let server = Server::start(PYTHON);
+    let server = Server::start(&python("5s"));
     assert_eq!(server.double("double", 21.0).first(), Some(42.0));
     let failed = server.double("double", -1.0);
     assert_eq!(failed.status, 500);
@@ -205,9 +212,9 @@ fn models_come_and_go_while_it_runs_and_survive_a_kill() {
     let file = folder.path().join("double.py").display().to_string();
     let server = Server::start_in(folder, "", &[]);
     assert_eq!(server.double("twice", 1.0).status, 404);
-    let said = server.command(&["deploy", "twice", &file, "--slo", "5s"]).unwrap();
+    let said = server.command(&["deploy", "twice", &file, "--slo", "60s"]).unwrap();
     assert!(
-        said.starts_with("twice version 1 is ready: 1 request takes ") && said.ends_with(" (objective 5000 ms)\n"),
+        said.starts_with("twice version 1 is ready: 1 request takes ") && said.ends_with(" (objective 60000 ms)\n"),
         "{said}"
     );
     assert_eq!(server.double("twice", 4.0).first(), Some(8.0));
@@ -230,7 +237,7 @@ fn models_come_and_go_while_it_runs_and_survive_a_kill() {
 fn a_model_that_nobody_asks_has_no_worker_until_somebody_does() {
     let server = Server::start("");
     let file = server.folder.path().join("double.py").display().to_string();
-    let elastic = ["--slo", "5s", "--workers", "0..2", "--keep-alive", "1s"];
+    let elastic = ["--slo", "60s", "--workers", "0..2", "--keep-alive", "1s"];
     server.command(&[&["deploy", "double", &file], &elastic[..]].concat()).unwrap();
     let none = |server: &Server| server.command(&["models"]).unwrap().contains("0 of 0 (0..2)");
     server.wait("no worker to be left", |server| none(server).then_some(()));
@@ -251,8 +258,8 @@ fn a_model_that_nobody_asks_has_no_worker_until_somebody_does() {
 
 #[test]
 fn a_term_signal_answers_what_was_accepted() {
-    let mut server = Server::start(PYTHON);
-    let (http, started) = (server.http, Instant::now());
+    let mut server = Server::start(&python("60s"));
+    let http = server.http;
     let body =
         json!({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": vec![-5.0; 4]}]}).to_string();
     let asked = std::thread::spawn(move || {
@@ -264,11 +271,14 @@ fn a_term_signal_answers_what_was_accepted() {
         stream.read_to_string(&mut text).unwrap();
         Answer::read(&text).unwrap()
     });
-    server.wait("the request to be in flight", |server| {
-        let metrics = server.try_ask(server.metrics, "GET", "/ui/data?since=0", "").ok()?;
-        (metrics.status == 200 && started.elapsed() > Duration::from_millis(200)).then_some(())
-    });
+    let file = |name: &str| server.folder.path().join(name);
+    server.wait("the request to be computed", |_| file("asked").exists().then_some(()));
     server.signal("-TERM");
+    server.wait("the server to take no more", |server| {
+        let ready = server.try_ask(http, "GET", "/v2/health/ready", "");
+        (!ready.is_ok_and(|answer| answer.status == 200)).then_some(())
+    });
+    fs::write(file("go"), "").unwrap();
     assert_eq!(asked.join().unwrap().first(), Some(-10.0));
     let status = server.process.wait().unwrap();
     assert!(status.success(), "{status}");
@@ -280,24 +290,29 @@ fn a_term_signal_answers_what_was_accepted() {
 fn what_was_decided_live_replays_to_the_same_decisions() {
     let model = |name: &str| {
         let latency = "{ alpha = \"1ms\", beta = \"3ms\" }";
-        format!(
-            "[[model]]\nname = \"{name}\"\nkind = \"virtual\"\nlatency = {latency}\nslo = \"30ms\"\nmax_batch = 8\n"
-        )
+        format!("[[model]]\nname = \"{name}\"\nkind = \"virtual\"\nlatency = {latency}\nslo = \"60s\"\nmax_batch = 8\n")
     };
     let server = Server::start_in(tempfile::tempdir().unwrap(), &(model("a") + &model("b")), &["--journal"]);
     let mut statuses = std::collections::BTreeMap::new();
     std::thread::scope(|scope| {
+        // One of four has less time than its model takes.
         let ask = |index: usize| {
-            let body = json!({"inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]});
-            let path = format!("/v2/models/{}/infer", if index.is_multiple_of(2) { "a" } else { "b" });
-            (0..30).map(|_| server.ask("POST", &path, &body.to_string()).status).collect::<Vec<_>>()
+            let hasty = index.is_multiple_of(4);
+            let parameters = if hasty { json!({"timeout": 2_000}) } else { json!({}) };
+            let input = json!([{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]);
+            let body = json!({"inputs": input, "parameters": parameters}).to_string();
+            let path = format!("/v2/models/{}/infer", if index / 4 % 2 == 0 { "a" } else { "b" });
+            (0..30).map(|_| (hasty, server.ask("POST", &path, &body).status)).collect::<Vec<_>>()
         };
         let threads: Vec<_> = (0..16).map(|index| scope.spawn(move || ask(index))).collect();
-        for status in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
-            *statuses.entry(status).or_insert(0) += 1;
+        for answered in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
+            *statuses.entry(answered).or_insert(0) += 1;
         }
     });
-    assert!(statuses[&200] > 100 && statuses.keys().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    // What is not refused in time is given up.
+    let refused = [503, 504].map(|status| statuses.remove(&(true, status)).unwrap_or(0));
+    assert_eq!(refused.iter().sum::<i32>(), 120, "{statuses:?} {refused:?}");
+    assert_eq!(statuses.into_iter().collect::<Vec<_>>(), [((false, 200), 360)]);
     server.signal("-TERM");
     let mut server = server;
     server.process.wait().unwrap();
@@ -310,19 +325,16 @@ fn what_was_decided_live_replays_to_the_same_decisions() {
 
 #[test]
 fn a_request_that_cannot_make_it_is_refused_at_once_with_a_time_to_come_back() {
-    let model = "[[model]]\nname = \"slow\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"200ms\" }\nslo = \"1s\"\n";
+    // If it were run, or given up when its time is over, nobody would wait for the answer here.
+    let model = "[[model]]\nname = \"slow\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"800s\" }\nslo = \"1000s\"\n";
     let server = Server::start(model);
     let body = json!({
         "inputs": [{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}],
-        "parameters": {"timeout": 50_000},
+        "parameters": {"timeout": 400_000_000},
     });
-    when_calm(|| {
-        let started = Instant::now();
-        let refused = server.ask("POST", "/v2/models/slow/infer", &body.to_string());
-        assert_eq!(refused.status, 503, "{refused:?}");
-        assert!(refused.head.contains("retry-after"), "{}", refused.head);
-        assert!(started.elapsed() < Duration::from_millis(190), "it took {:?}", started.elapsed());
-    });
+    let refused = server.ask("POST", "/v2/models/slow/infer", &body.to_string());
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.head.contains("retry-after"), "{}", refused.head);
 }
 
 #[test]
@@ -332,7 +344,7 @@ fn parts_on_different_machines_work_together_and_a_node_may_die() {
     let [join, http, grpc, metrics, first, second] = [(); 6].map(|()| free_port());
     let config = path.join("weft.toml");
     let model =
-        "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"5ms\" }\nslo = \"2s\"\n";
+        "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"5ms\" }\nslo = \"60s\"\n";
     fs::write(&config, format!("[cluster]\ntoken = \"secret\"\n[node]\nvirtual_gpus = 1\n{model}")).unwrap();
     let start = |arguments: &[String]| {
         let mut command = Command::new(weft());
@@ -384,7 +396,7 @@ fn parts_on_different_machines_trust_certificates_and_nothing_else() {
     };
     let tls = "[tls]\ncertificate = \"own.pem\"\nkey = \"own.key\"\n";
     let model =
-        "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"5ms\" }\nslo = \"2s\"\n";
+        "[[model]]\nname = \"v\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"5ms\" }\nslo = \"60s\"\n";
     write("scheduler.toml", &format!("[node]\nvirtual_gpus = 1\n{tls}{}{model}", cluster("own")));
     write("node.toml", &format!("state = \"node\"\n[node]\nvirtual_gpus = 1\n{tls}{}", cluster("own")));
     write("gateway.toml", &cluster("own"));

@@ -1,7 +1,7 @@
 //! Programs under shares on a stand-in GPU, as people run them: limits that hold, deaths that harm nobody, and commands
 //! that say what is wrong.
 //!
-//! How closely and how fast is for `cargo xtask faults` to say.
+//! How closely and how fast is for `cargo xtask faults` to say, and what a limit lets through for the tests in virtual time.
 
 mod stand_in;
 mod support;
@@ -11,7 +11,6 @@ use stand_in::{Machine, Running};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -70,7 +69,7 @@ fn what_cannot_be_is_said() {
     refused(&machine.ask(&["set", "nobody", "--limit", "40%"]), 2, "no tenant `nobody`");
     refused(&machine.ask(&["set", "nobody"]), 2, "change nothing");
     refused(&machine.ask(&["top"]), 2, "no terminal");
-    let twice = machine.start(&["--name", "twice"], "closedloop", &["--seconds", "60"]);
+    let twice = machine.start(&["--name", "twice"], "closedloop", &["--seconds", "600"]);
     machine.wait("it", |machine| machine.tenant("twice"));
     refused(&run(&["--name", "twice"]), 2, "there is a tenant `twice` already");
     drop(twice);
@@ -89,7 +88,7 @@ fn a_daemon_is_started_on_demand_once() {
     let machine = Machine::bare();
     std::fs::write(machine.folder.path().join("stale"), "").unwrap();
     let first: Vec<Running> =
-        (0..4).map(|_| machine.start(&[], "closedloop", &["--seconds", "60", "--us", "100"])).collect();
+        (0..4).map(|_| machine.start(&[], "closedloop", &["--seconds", "600", "--us", "100"])).collect();
     let status = machine.wait("four tenants", |machine| {
         let status = machine.try_status()?;
         (status["gpus"][0]["tenants"].as_array()?.len() == 4).then_some(status)
@@ -119,36 +118,32 @@ fn memory_stays_under_its_cap_and_comes_back() {
     machine.wait("it to be gone", |machine| machine.tenant("holder").is_none().then_some(()));
 }
 
-/// What two processes were given of the GPU meanwhile, in percent of the time that passed.
-fn given(machine: &Machine, pids: [u32; 2], meanwhile: Duration) -> [f64; 2] {
-    let look = || pids.map(|pid| machine.truth(pid).get("given_ns").copied().unwrap_or(0));
-    let (start, before) = (Instant::now(), look());
-    std::thread::sleep(meanwhile);
-    let after = look();
-    let passed = start.elapsed().as_nanos() as f64;
-    [0, 1].map(|place| (after[place] - before[place]) as f64 * 100.0 / passed)
+/// Waits until a program has launched so much more.
+fn goes_on(machine: &Machine, name: &str, more: u64) {
+    let launches = |machine: &Machine| machine.tenant(name)?["launches"].as_u64();
+    let from = machine.wait(name, launches);
+    machine.wait("more launches", |machine| launches(machine).filter(|now| *now >= from + more));
 }
 
-/// On a machine that is busy otherwise, programs get to the GPU late: a limit holds all the same, and how close to it a
-/// program comes is for `cargo xtask faults` to say.
+/// Waits until a program that is alone on its GPU waits for its share, or does not.
+fn waits(machine: &Machine, name: &str, expected: bool) {
+    machine.wait("its share to hold it or let it go", |machine| {
+        let waits = machine.tenant(name)?["waiting_permille"].as_u64()? > 0;
+        (waits == expected).then_some(())
+    });
+}
+
 #[test]
-fn a_quota_is_not_exceeded_and_is_had() {
+fn a_quota_holds_a_program_that_wants_more_and_it_goes_on() {
     let machine = Machine::new();
-    let neighbour = machine.start(&["--name", "neighbour"], "closedloop", &["--seconds", "600", "--us", "200"]);
-    let limited =
+    let _limited =
         machine.start(&["--name", "limited", "--limit", "10%"], "closedloop", &["--seconds", "600", "--us", "200"]);
-    machine.wait("both", |machine| machine.tenant("limited").and(machine.tenant("neighbour")));
-    for percent in [10, 50, 90] {
-        let share = format!("{percent}%");
-        let set = machine.ask(&["set", "limited", "--request", "0%", "--limit", &share]);
+    machine.wait("it", |machine| machine.tenant("limited"));
+    for limit in ["10%", "50%", "100%"] {
+        let set = machine.ask(&["set", "limited", "--limit", limit]);
         assert!(set.status.success(), "{}", text(&set.stderr));
-        let set = machine.ask(&["set", "limited", "--request", &share]);
-        assert!(set.status.success(), "{}", text(&set.stderr));
-        std::thread::sleep(Duration::from_millis(300));
-        let [its, others] = given(&machine, [limited.0.id(), neighbour.0.id()], Duration::from_millis(1500));
-        let percent = f64::from(percent);
-        assert!(its <= percent * 1.1 + 3.0, "{percent}% asked, {its:.1}% given");
-        assert!(its >= (its + others) * percent / 200.0, "{percent}% asked, {its:.1}% given, {others:.1}% to others");
+        waits(&machine, "limited", limit != "100%");
+        goes_on(&machine, "limited", 50);
     }
 }
 
@@ -178,18 +173,16 @@ fn deaths_harm_nobody() {
 fn programs_outlive_daemons_and_shares_hold_again() {
     let mut machine = Machine::new();
     let mut program = machine.start(&["--limit", "30%", "--name", "kept"], "closedloop", &["--seconds", "600"]);
-    let neighbour = machine.start(&["--name", "neighbour"], "closedloop", &["--seconds", "600"]);
-    let both = |machine: &Machine| machine.tenant("kept").and(machine.tenant("neighbour"));
-    machine.wait("both", both);
+    waits(&machine, "kept", true);
     for _ in 0..2 {
         machine.kill_daemon();
         machine.start_daemon();
-        let kept = machine.wait("both to come back", |machine| both(machine).and(machine.tenant("kept")));
+        let kept = machine.wait("it to come back", |machine| machine.tenant("kept"));
         assert_eq!(kept["share"]["limit"], "30%");
         assert!(program.0.try_wait().unwrap().is_none(), "it runs");
+        waits(&machine, "kept", true);
+        goes_on(&machine, "kept", 50);
     }
-    let [its, _] = given(&machine, [program.0.id(), neighbour.0.id()], Duration::from_millis(1500));
-    assert!(its <= 36.0, "the limit of 30% holds again: {its:.1}%");
     program.0.kill().unwrap();
     let mut talk = String::new();
     program.0.stderr.take().unwrap().read_to_string(&mut talk).unwrap();
@@ -234,9 +227,9 @@ fn a_doctor_knows_the_machine() {
 /// A latency program that works most of the time, and one beside it that never stops.
 fn beside(machine: &Machine) -> [Running; 2] {
     let latency = ["--class", "latency", "--name", "serve"];
-    let latency = machine.start(&latency, "closedloop", &["--seconds", "60", "--us", "50", "--every", "40"]);
+    let latency = machine.start(&latency, "closedloop", &["--seconds", "600", "--us", "50", "--every", "40"]);
     let train = ["--class", "best-effort", "--name", "train"];
-    let train = machine.start(&train, "closedloop", &["--seconds", "60", "--us", "3000", "--every", "4"]);
+    let train = machine.start(&train, "closedloop", &["--seconds", "600", "--us", "3000", "--every", "4"]);
     [latency, train]
 }
 
@@ -284,11 +277,11 @@ fn beside_an_objective_best_effort_work_has_its_turn_for_longer_before_it_is_pre
 /// A latency program that pauses between its bursts, and a best-effort program.
 fn with_pauses(machine: &Machine, objective: &[&str]) -> [Running; 2] {
     let serve = [&["--class", "latency", "--name", "serve"], objective].concat();
-    let bursts = ["--seconds", "60", "--us", "50", "--every", "40", "--pause", "8000"];
+    let bursts = ["--seconds", "600", "--us", "50", "--every", "40", "--pause", "8000"];
     let train = ["--class", "best-effort", "--name", "train"];
     [
         machine.start(&serve, "closedloop", &bursts),
-        machine.start(&train, "closedloop", &["--seconds", "60", "--us", "3000", "--every", "4"]),
+        machine.start(&train, "closedloop", &["--seconds", "600", "--us", "3000", "--every", "4"]),
     ]
 }
 
@@ -304,7 +297,7 @@ fn a_driver_that_refuses_slices_leaves_the_gate() {
     });
     assert!(note.contains("serve takes"), "{note}");
     let waited = |machine: &Machine| machine.tenant("train")?["waiting_permille"].as_u64();
-    machine.wait("launches to be held", |machine| waited(machine).filter(|permille| *permille > 100));
+    machine.wait("launches to be held", |machine| waited(machine).filter(|permille| *permille > 0));
 }
 
 #[test]
@@ -344,7 +337,7 @@ fn programs_find_the_mps_server_or_are_told_why_not() {
     assert_eq!(pipe(&["--class", "best-effort", "--share", "time"]), "\n");
     assert_eq!(pipe(&[]), "\n", "standard programs have shares of time");
     assert!(pipe(&["--share", "space"]).ends_with("node.mps/pipe 0\n"));
-    machine.start(&["--name", "here", "--class", "latency"], "closedloop", &["--seconds", "60"]);
+    machine.start(&["--name", "here", "--class", "latency"], "closedloop", &["--seconds", "600"]);
     let moved = machine.ask(&["set", "here", "--share", "time"]);
     refused(&moved, 2, "unexpected argument");
 }
@@ -362,11 +355,9 @@ fn who_never_ends_and_who_never_waits_stop_nobody() {
     let restless = ["--class", "latency", "--name", "restless"];
     let _restless = machine.start(&restless, "launches", &["--count", "10000000", "--us", "50"]);
     let other = ["--class", "best-effort", "--name", "other"];
-    let _other = machine.start(&other, "closedloop", &["--seconds", "60", "--us", "100"]);
+    let _other = machine.start(&other, "closedloop", &["--seconds", "600", "--us", "100"]);
     for name in ["restless", "other"] {
-        let launches = |machine: &Machine| machine.tenant(name)?["launches"].as_u64();
-        let before = machine.wait("launches", |machine| launches(machine).filter(|count| *count > 0));
-        machine.wait("more launches", |machine| launches(machine).filter(|count| *count > before + 100));
+        goes_on(&machine, name, 100);
     }
 }
 
@@ -381,7 +372,7 @@ fn what_was_learned_of_a_program_is_kept_for_its_next_run() {
         all.filter(|file: &serde_json::Value| file["program"]["executable"] != "").collect::<Vec<_>>()
     };
     let run = |us: &str| {
-        let ran = machine.run(&["--name", "train"], "closedloop", &["--seconds", "0.5", "--us", us, "--every", "4"]);
+        let ran = machine.run(&["--name", "train"], "launches", &["--count", "200", "--us", us]);
         assert!(ran.status.success(), "{}", text(&ran.stderr));
         machine.wait("the tenant to be gone", |machine| machine.tenant("train").is_none().then_some(()));
         learned()
@@ -389,8 +380,9 @@ fn what_was_learned_of_a_program_is_kept_for_its_next_run() {
     let first = run("2000");
     assert_eq!(first.len(), 1, "{first:?}");
     let kernels = first[0]["kernels"].as_array().unwrap();
-    assert!(kernels.iter().any(|kernel| (1_800_000..2_200_000).contains(&kernel[1].as_u64().unwrap())), "{kernels:?}");
-    assert!(!first[0]["program"].to_string().contains("--every"), "what people say on command lines is not kept");
+    // No kernel is done before its time.
+    assert!(kernels.iter().any(|kernel| kernel[1].as_u64().unwrap() >= 1_990_000), "{kernels:?}");
+    assert!(!first[0]["program"].to_string().contains("--count"), "what people say on command lines is not kept");
     assert_eq!(run("2000").len(), 1, "the same program");
     assert_eq!(run("3000").len(), 2, "another command line");
 }
@@ -403,7 +395,7 @@ fn what_a_program_is_like_decides_how_it_shares() {
     machine.install_mps();
     machine.start_daemon();
     let way = |class: &str, pause: &str| {
-        let words = ["--seconds", "60", "--us", "100", "--every", "20", "--pause", pause];
+        let words = ["--seconds", "600", "--us", "100", "--every", "20", "--pause", pause];
         let _running = machine.start(&["--class", class, "--name", "seen"], "closedloop", &words);
         // A latency program is to be known for the next time; a best-effort one beside it may have to wait for long.
         let known = if class == "latency" { Some(400) } else { None };
@@ -419,7 +411,7 @@ fn what_a_program_is_like_decides_how_it_shares() {
     assert_eq!(way("latency", "1"), "space", "another command line is another program");
     gone();
 
-    let words = ["--seconds", "60", "--us", "100", "--every", "20", "--pause", "0"];
+    let words = ["--seconds", "600", "--us", "100", "--every", "20", "--pause", "0"];
     let _fills = machine.start(&["--class", "latency", "--name", "fills"], "closedloop", &words);
     machine.wait("a program", |machine| machine.tenant("fills"));
     assert_eq!(way("best-effort", "2"), "time", "where the latency program is");
@@ -428,27 +420,23 @@ fn what_a_program_is_like_decides_how_it_shares() {
 #[test]
 fn who_is_suspended_launches_nothing_and_goes_on_where_it_was() {
     let machine = Machine::new();
-    let words = ["--seconds", "60", "--us", "1000", "--every", "1"];
+    let words = ["--seconds", "600", "--us", "1000", "--every", "1"];
+    let _other = machine.start(&["--name", "other"], "closedloop", &words);
     for class in ["latency", "standard", "best-effort"] {
         let running = machine.start(&["--class", class, "--name", class], "closedloop", &words);
         let launches = |machine: &Machine| machine.tenant(class)?["launches"].as_u64();
-        let waits_for = |machine: &Machine, more: u64| {
-            let from = launches(machine).unwrap();
-            machine.wait("launches", |machine| launches(machine).filter(|now| *now >= from + more))
-        };
-        machine.wait("a program", |machine| launches(machine).filter(|launches| *launches > 10));
+        goes_on(&machine, class, 10);
         assert!(machine.ask(&["suspend", class]).status.success());
-        // What it had launched before it heard of it is seen a moment later.
-        let before = machine.wait("launches to end", |machine| {
-            let before = launches(machine);
-            std::thread::sleep(Duration::from_millis(200));
-            before.filter(|_| launches(machine) == before)
+        // What it had launched before it heard of it is seen a moment later. It is held for as long as the daemon is there to
+        // hold it, so on a machine that keeps the daemon from running it takes a while.
+        machine.wait("launches of others and none of its own", |machine| {
+            let before = launches(machine)?;
+            goes_on(machine, "other", 200);
+            (launches(machine)? == before).then_some(())
         });
-        std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(launches(&machine), Some(before), "{class}");
         assert_eq!(machine.tenant(class).unwrap()["note"], "suspended");
         assert!(machine.ask(&["resume", class]).status.success());
-        waits_for(&machine, 50);
+        goes_on(&machine, class, 50);
         drop(running);
     }
     refused(&machine.ask(&["suspend", "nobody"]), 2, "there is no tenant `nobody`");
@@ -466,7 +454,7 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
         serde_json::from_slice::<serde_json::Value>(&asked.stdout).unwrap_or_default()
     };
     let state = |name: &str| jobs(&[name])["jobs"][0]["state"].as_str().unwrap_or_default().to_owned();
-    let started = job("train", &["--seconds", "60", "--us", "1000"]);
+    let started = job("train", &["--seconds", "600", "--us", "1000"]);
     assert!(started.status.success(), "{}", text(&started.stderr));
     assert!(text(&started.stdout).starts_with("train runs; what it prints is in "), "{}", text(&started.stdout));
     machine.wait("the job to work", |machine| machine.tenant("train"));
@@ -486,7 +474,7 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
     machine.wait("the tenant to be gone", |machine| machine.tenant("train").is_none().then_some(()));
     refused(&machine.ask(&["stop", "train"]), 2, "there is no job `train` that runs");
     // What is said of a job is said of its tenant, so they have one name.
-    let _other = machine.start(&[], "closedloop", &["--seconds", "60"]);
+    let _other = machine.start(&[], "closedloop", &["--seconds", "600"]);
     machine.wait("another program", |machine| machine.tenant("closedloop"));
     refused(
         &machine.run(&["--detach"], "closedloop", &["--seconds", "1"]),
@@ -506,10 +494,21 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
 #[test]
 fn a_job_that_does_not_want_to_end_is_killed() {
     let machine = Machine::new();
-    let stubborn =
-        ["run", "--detach", "--name", "stubborn", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"];
+    let stubborn = [
+        "run",
+        "--detach",
+        "--name",
+        "stubborn",
+        "--",
+        "sh",
+        "-c",
+        "trap '' TERM; echo deaf; while :; do sleep 1; done",
+    ];
     let started = machine.ask(&stubborn);
     assert!(started.status.success(), "{}", text(&started.stderr));
+    machine.wait("it to be deaf", |machine| {
+        text(&machine.ask(&["jobs", "stubborn", "--log"]).stdout).contains("deaf").then_some(())
+    });
     let stopped = machine.ask(&["stop", "stubborn", "--patience", "1"]);
     assert_eq!(text(&stopped.stdout), "stubborn did not end within 1 s and was killed\n", "{}", text(&stopped.stderr));
     let told = text(&machine.ask(&["jobs"]).stdout);

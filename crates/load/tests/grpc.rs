@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use weft_tests::when_calm;
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
@@ -97,8 +96,8 @@ fn config(address: SocketAddr) -> Config {
         spacing: Spacing::Constant,
         warmup: Span::ZERO,
         duration: Span::from_secs(1),
-        objective: Span::from_millis(200),
-        patience: Span::from_secs(5),
+        objective: Span::from_secs(3600),
+        patience: Span::from_secs(60),
         timeout_parameter: true,
         connections: Connections::Auto,
         batch: 2,
@@ -117,27 +116,25 @@ fn run(config: &Config) -> Result<Report, SetupError> {
 
 #[test]
 fn outcomes_are_told_as_over_http() {
-    when_calm(|| {
-        let address = start(|number, request| {
-            assert_eq!(request.raw_input_contents[0].len(), 2 * 16 * 4);
-            assert_eq!((request.model_name.as_str(), request.inputs[0].shape.as_slice()), ("echo", &[2, 16][..]));
-            assert_eq!(request.parameters["timeout"].parameter_choice, Some(ParameterChoice::Int64Param(200_000)));
-            match number % 4 {
-                0 => Err((8, "12 wait already")),
-                1 => Err((4, "too late")),
-                2 => Err((13, "ValueError: no")),
-                _ => Ok(vec![0; 100_000]),
-            }
-        });
-        let report = run(&config(address)).unwrap();
-        assert_eq!((report.offered, report.good, report.refused, report.errors), (200, 50, 100, 50), "{report:?}");
-        let told: Vec<_> = report.refusals.iter().map(|told| (told.status, told.reason.as_str(), told.count)).collect();
-        assert_eq!(told, [(429, "# wait already", 50), (504, "too late", 50)]);
-        let told: Vec<_> = report.failures.iter().map(|told| (told.status, told.reason.as_str(), told.count)).collect();
-        assert_eq!(told, [(Some(500), "ValueError: no", 50)]);
-        assert!((10.0..150.0).contains(&report.latency_ms.p50), "{report:?}");
-        assert_eq!((report.connections_max, report.connections_limit), (4, None));
+    let address = start(|number, request| {
+        assert_eq!(request.raw_input_contents[0].len(), 2 * 16 * 4);
+        assert_eq!((request.model_name.as_str(), request.inputs[0].shape.as_slice()), ("echo", &[2, 16][..]));
+        assert_eq!(request.parameters["timeout"].parameter_choice, Some(ParameterChoice::Int64Param(3_600_000_000)));
+        match number % 4 {
+            0 => Err((8, "12 wait already")),
+            1 => Err((4, "too late")),
+            2 => Err((13, "ValueError: no")),
+            _ => Ok(vec![0; 100_000]),
+        }
     });
+    let report = run(&config(address)).unwrap();
+    assert_eq!((report.offered, report.good, report.refused, report.errors), (200, 50, 100, 50), "{report:?}");
+    let told: Vec<_> = report.refusals.iter().map(|told| (told.status, told.reason.as_str(), told.count)).collect();
+    assert_eq!(told, [(429, "# wait already", 50), (504, "too late", 50)]);
+    let told: Vec<_> = report.failures.iter().map(|told| (told.status, told.reason.as_str(), told.count)).collect();
+    assert_eq!(told, [(Some(500), "ValueError: no", 50)]);
+    assert!(report.latency_ms.p50 >= 10.0, "nothing is answered before that: {report:?}");
+    assert_eq!((report.connections_max, report.connections_limit), (4, None));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use policy::{Span, policies};
 use rpc::{
-    Arrival, Catalog, FromNode, Grant, ModelInfo, ModelSpec, NodeHello, Order, OrderError, Refusal, Source, State,
-    ToGateway, ToNode, WorkerId,
+    Arrival, Catalog, FromNode, Grant, ModelInfo, ModelSpec, NodeHello, Order, OrderError, Overview, Refusal, Source,
+    State, ToGateway, ToNode, WorkerId,
 };
 use scheduler::{Config, GatewayLink, NodeLink, Scheduler, Store};
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 enum Heard {
     Gateway(ToGateway),
     Catalog(Catalog),
+    Overview(Overview),
     Node(u32, ToNode),
     Reply(Result<(), OrderError>),
 }
@@ -45,13 +46,13 @@ impl World {
     fn new(config: Config, store: Store) -> World {
         let (hears, heard) = channel();
         let (scheduler, thread) = Scheduler::start(config, store).unwrap();
-        let (tell, publish) = (hears.clone(), hears.clone());
+        let (tell, publish, look) = (hears.clone(), hears.clone(), hears.clone());
         scheduler.gateway_joined(
             0,
             GatewayLink {
                 tell: Box::new(move |message| drop(tell.send(Heard::Gateway(message)))),
                 publish: Box::new(move |catalog| drop(publish.send(Heard::Catalog(catalog)))),
-                look: Box::new(|_| {}),
+                look: Box::new(move |overview| drop(look.send(Heard::Overview(overview)))),
                 close: Box::new(|_| {}),
                 leased: false,
             },
@@ -206,7 +207,7 @@ fn a_model_is_deployed_asked_and_taken_away() {
     assert_eq!(world.state("m", 1), Some(State::Ready), "who is told that it is there finds it");
     let model = world.catalog.entries[0].model;
     for request in 0..50 {
-        world.arrive(request, model, Span::from_secs(5));
+        world.arrive(request, model, Span::from_secs(60));
     }
     assert_eq!(world.serve(50), (50, vec![]));
     world.arrive(50, model, Span::from_micros(1_500));
@@ -327,7 +328,7 @@ fn a_new_version_takes_over_without_a_failed_request() {
     let second = world.started();
     for request in 0..100 {
         let model = world.catalog.find("m", None).unwrap().model;
-        world.arrive(request, model, Span::from_secs(5));
+        world.arrive(request, model, Span::from_secs(60));
         if request == 50 {
             world.ready(second);
         }
@@ -346,7 +347,7 @@ fn requests_of_a_dead_worker_are_run_again() {
     world.ready(worker);
     assert_eq!(world.reply(), Ok(()));
     let model = world.catalog.entries[0].model;
-    world.arrive(1, model, Span::from_secs(10));
+    world.arrive(1, model, Span::from_secs(60));
     world.until("the batch", |_, heard| matches!(heard, Heard::Gateway(ToGateway::Run(_))).then_some(()));
     world.lost(worker, "killed");
     world.ready(worker);
@@ -589,11 +590,33 @@ fn elastic(workers: &str) -> ModelSpec {
     spec(&text.replace('W', workers))
 }
 
-/// Deploys it and waits until its first worker is there; the model's number.
-fn deploy(world: &mut World, spec: ModelSpec) -> (u32, WorkerId) {
+/// How long most workers take to start.
+const START: Duration = Duration::from_millis(50);
+
+/// Requests that are due, equally spaced: on a machine that does something else meanwhile, many at once.
+struct Due {
+    began: Instant,
+    every: Duration,
+    given: u64,
+}
+
+impl Due {
+    fn every(every: Duration) -> Due {
+        Due { began: Instant::now(), every, given: 0 }
+    }
+
+    /// The numbers of those that are due since the last time.
+    fn now(&mut self) -> std::ops::Range<u64> {
+        let due = (self.began.elapsed().as_nanos() / self.every.as_nanos()) as u64;
+        std::mem::replace(&mut self.given, due)..due
+    }
+}
+
+/// Deploys it and waits until its first worker is there, which takes at least so long; the model's number.
+fn deploy(world: &mut World, spec: ModelSpec, takes: Duration) -> (u32, WorkerId) {
     world.order(Order::Deploy(Box::new(spec)));
     let worker = world.started();
-    std::thread::sleep(Duration::from_millis(50));
+    std::thread::sleep(takes);
     slow(world, worker);
     assert_eq!(world.reply(), Ok(()));
     assert_eq!(world.state("m", 1), Some(State::Ready), "who is told that it is there finds it");
@@ -604,19 +627,19 @@ fn deploy(world: &mut World, spec: ModelSpec) -> (u32, WorkerId) {
 fn workers_come_when_the_load_grows_and_go_when_it_is_over() {
     let mut world = world();
     world.node(0, 0);
-    let (model, _) = deploy(&mut world, elastic("1..3"));
+    let (model, _) = deploy(&mut world, elastic("1..3"), START);
     let (mut most, mut answered) = (1, 0);
     // Three times what one worker does, until there are three; then nothing, until one has gone. Some stay for minutes:
     // where there was a burst there may be another.
-    let began = Instant::now();
-    for request in 0.. {
-        assert!(began.elapsed() < PATIENCE, "{} workers, {most} at most", world.workers.len());
+    let mut due = Due::every(Duration::from_millis(15));
+    loop {
+        assert!(due.began.elapsed() < PATIENCE, "{} workers, {most} at most", world.workers.len());
         if most < 3 {
-            world.arrive(request, model, Span::from_millis(200));
+            due.now().for_each(|request| world.arrive(request, model, Span::from_millis(200)));
         } else if world.workers.len() < 3 {
             break;
         }
-        std::thread::sleep(Duration::from_millis(15));
+        std::thread::sleep(Duration::from_millis(5));
         while let Ok(heard) = world.heard.try_recv() {
             match heard {
                 Heard::Node(_, ToNode::Start { worker, .. }) => {
@@ -642,18 +665,18 @@ fn a_share_follows_the_load_and_comes_back() {
     world.node(0, 0);
     let share = r#""slo": "200ms", "share": {"request": "20%", "limit": "80%"}, "workers": 1}"#;
     let text = format!(r#"{{"name": "m", "kind": "onnx", "path": "/x.onnx", "max_batch": 1, {share}"#);
-    let (model, worker) = deploy(&mut world, spec(&text));
+    let (model, worker) = deploy(&mut world, spec(&text), START);
     let (mut most, mut last) = (200, 200);
-    let began = Instant::now();
+    let mut due = Due::every(Duration::from_millis(30));
     // As much as one worker does on all that it may have, until it has that; then nothing.
-    for request in 0.. {
-        assert!(began.elapsed() < PATIENCE, "{most} at most, {last} at last");
+    loop {
+        assert!(due.began.elapsed() < PATIENCE, "{most} at most, {last} at last");
         if most < 800 {
-            world.arrive(request, model, Span::from_millis(200));
+            due.now().for_each(|request| world.arrive(request, model, Span::from_millis(200)));
         } else if last == 200 {
             break;
         }
-        std::thread::sleep(Duration::from_millis(30));
+        std::thread::sleep(Duration::from_millis(5));
         while let Ok(heard) = world.heard.try_recv() {
             match heard {
                 Heard::Node(_, ToNode::Stretch { worker: whose, to }) => {
@@ -675,7 +698,7 @@ fn a_model_without_workers_waits_for_one_or_says_when_there_will_be_one() {
     world.node(0, 0);
     let mut spec = elastic("0..2");
     spec.keep_alive = Some(Span::from_secs(1));
-    let (model, _) = deploy(&mut world, spec);
+    let (model, _) = deploy(&mut world, spec, Duration::from_secs(3));
     world.until("the worker to be stopped", |world, _| {
         let gone = world.workers.is_empty() && world.catalog.entries[0].workers_ready == 0;
         gone.then_some(())
@@ -683,7 +706,7 @@ fn a_model_without_workers_waits_for_one_or_says_when_there_will_be_one() {
     assert_eq!(world.state("m", 1), Some(State::Ready), "it can be asked");
 
     // Less is left than a start and a request take, and more than the request alone.
-    world.arrive(1, model, Span::from_millis(80));
+    world.arrive(1, model, Span::from_secs(2));
     let refusal = world.until("a refusal", |_, heard| match heard {
         Heard::Gateway(ToGateway::Refuse { refusal, .. }) => Some(refusal.clone()),
         _ => None,
@@ -694,7 +717,7 @@ fn a_model_without_workers_waits_for_one_or_says_when_there_will_be_one() {
     slow(&world, worker);
     // It is ready before anybody asks again, and goes again.
     world.until("the worker to be stopped", |world, _| world.workers.is_empty().then_some(()));
-    world.arrive(2, model, Span::from_secs(5));
+    world.arrive(2, model, Span::from_secs(60));
     let worker = world.started();
     slow(&world, worker);
     assert_eq!(world.serve(1), (1, vec![]), "it waited for the worker");
@@ -705,7 +728,7 @@ fn an_operator_has_the_last_word_on_how_many() {
     let store = Store::in_memory();
     let mut world = World::new(Config::default(), store);
     world.node(0, 0);
-    let (_, first) = deploy(&mut world, elastic("1..4"));
+    let (_, first) = deploy(&mut world, elastic("1..4"), START);
     let scale = |workers: &str| Order::Scale { name: "m".into(), version: None, workers: workers.parse().unwrap() };
     world.order(scale("3"));
     let second = world.started();
@@ -730,17 +753,26 @@ fn a_dry_run_starts_nothing() {
     world.node(0, 0);
     let mut spec = elastic("0..3");
     spec.keep_alive = Some(Span::from_millis(10));
-    let (model, _) = deploy(&mut world, spec);
-    let began = Instant::now();
-    for request in 0.. {
-        world.arrive(request, model, Span::from_millis(200));
-        std::thread::sleep(Duration::from_millis(5));
-        if began.elapsed() > Duration::from_secs(2) {
-            break;
+    let (model, _) = deploy(&mut world, spec, START);
+    let mut due = Due::every(Duration::from_millis(5));
+    // What would be done is decided and told: more workers while there is load, and fewer when it is over.
+    for decided in ["a worker starts: ", "finishes and goes: "] {
+        loop {
+            assert!(due.began.elapsed() < PATIENCE, "waited in vain for `{decided}`");
+            if decided.contains("starts") {
+                due.now().for_each(|request| world.arrive(request, model, Span::from_millis(200)));
+            }
+            match world.heard.recv_timeout(Duration::from_millis(5)) {
+                Ok(Heard::Node(..)) => panic!("nothing is started and nothing stopped"),
+                Ok(Heard::Gateway(ToGateway::Run(grant))) => world.take_50ms(&grant),
+                Ok(Heard::Overview(overview)) => {
+                    let mut decisions = overview.scaling.iter().flat_map(|scaling| &scaling.decisions);
+                    if decisions.any(|decision| decision.text.contains(decided)) {
+                        break;
+                    }
+                }
+                _ => {}
+            }
         }
-    }
-    std::thread::sleep(Duration::from_secs(2));
-    while let Ok(heard) = world.heard.try_recv() {
-        assert!(!matches!(heard, Heard::Node(..)), "nothing is started and nothing stopped");
     }
 }

@@ -1,4 +1,5 @@
-//! A gateway whose scheduler and workers are a few lines: models that echo, refuse, fail, dawdle or never answer.
+//! A gateway whose scheduler and workers are a few lines: models that echo, refuse, fail, never answer, or answer when
+//! they are let.
 
 use gateway::{Gateway, Links};
 use policy::Span;
@@ -7,11 +8,10 @@ use rpc::{
     Outputs, Part, Payload, Refusal, State, Tensor, TensorSpec, ToGateway, WorkerId,
 };
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// Models that do not simply echo.
-const ODD: [&str; 7] = ["fails", "full", "gone", "late", "never", "overloaded", "slow"];
+const ODD: [&str; 7] = ["fails", "full", "gone", "held", "late", "never", "overloaded"];
 
 /// The models there are: `echo` in two versions, `echo_TYPE` for each type, and the odd ones.
 pub(crate) fn catalog() -> Catalog {
@@ -49,7 +49,7 @@ pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
         name: name.into(),
         version,
         kind: Kind::Virtual { latency: Line { alpha: moment, beta: moment } },
-        slo: Span::from_secs(1),
+        slo: Span::from_secs(100),
         max_batch: 8,
         workers: 1.try_into().unwrap(),
         keep_alive: None,
@@ -64,8 +64,8 @@ pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
     }
 }
 
-/// A gateway with these models, and the arrivals it told of.
-pub(crate) fn gateway() -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
+/// A gateway with these models, and the arrivals it told of. The model `held` answers when nothing is held any more.
+pub(crate) fn gateway(held: watch::Receiver<bool>) -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
     let arrivals = Arc::new(Mutex::new(Vec::new()));
     let own: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
     let (told, for_arrival) = (arrivals.clone(), own.clone());
@@ -79,7 +79,7 @@ pub(crate) fn gateway() -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
                 decide(for_arrival.get().unwrap(), arrival);
                 true
             }),
-            part: Box::new(move |part| run(for_part.get().unwrap(), part)),
+            part: Box::new(move |part| run(for_part.get().unwrap(), part, &held)),
             order: Box::new(order),
         },
     );
@@ -119,7 +119,7 @@ fn decide(gateway: &Arc<Gateway>, arrival: Arrival) {
 }
 
 /// Stands in for a worker.
-fn run(gateway: &Arc<Gateway>, part: Part) {
+fn run(gateway: &Arc<Gateway>, part: Part, held: &watch::Receiver<bool>) {
     let model = name(gateway, part.model);
     for Payload { inputs, answer, .. } in part.payloads {
         let renamed = |tensor: &Tensor| Tensor { name: "OUTPUT0".into(), ..tensor.clone() };
@@ -127,10 +127,12 @@ fn run(gateway: &Arc<Gateway>, part: Part) {
         let outputs = Outputs { tensors, computed: Span::from_micros(50), batch_size: 1, leads: true };
         match model.as_str() {
             "fails" => answer(Err(Failure::Model("ValueError: no".into()))),
-            "slow" => {
+            "held" => {
+                let mut held = held.clone();
                 tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    answer(Ok(outputs));
+                    if held.wait_for(|held| !held).await.is_ok() {
+                        answer(Ok(outputs));
+                    }
                 });
             }
             _ => answer(Ok(outputs)),

@@ -66,7 +66,7 @@ async fn a_configuration_says_what_triton_would() {
     assert_eq!((config.input[0].data_type(), &config.input[0].dims[..]), (DataType::TypeFp32, &[16][..]));
     assert_eq!(config.output[0].dims, [16]);
     let Some(SchedulingChoice::DynamicBatching(batching)) = config.scheduling_choice else { panic!("no batching") };
-    assert_eq!(batching.default_queue_policy.unwrap().default_timeout_microseconds, 1_000_000);
+    assert_eq!(batching.default_queue_policy.unwrap().default_timeout_microseconds, 100_000_000);
     let whole = client.model_config(request("whole")).await.unwrap().into_inner().config.unwrap();
     assert_eq!((whole.max_batch_size, &whole.input[0].dims[..]), (0, &[-1, 16][..]));
     assert!(whole.scheduling_choice.is_none());

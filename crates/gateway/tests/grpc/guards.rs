@@ -1,6 +1,6 @@
 //! Limits, keys, encryption, health and reflection.
 
-use crate::{Client, Running, input, request, start};
+use crate::{Client, PATIENCE, Running, input, request, start, wait_for};
 use bytes::Bytes;
 use gateway::grpc::GrpcConfig;
 use gateway::keys::{Administration, Keys};
@@ -10,7 +10,7 @@ use rpc::inference::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
@@ -173,33 +173,42 @@ async fn no_more_connections_than_allowed() {
     let mut client = running.client().await;
     client.model_infer(request("echo")).await.unwrap();
     let mut other = TcpStream::connect(running.address).await.unwrap();
-    let read = tokio::time::timeout(Duration::from_secs(5), other.read(&mut [0; 64])).await.unwrap();
+    let read = tokio::time::timeout(PATIENCE, other.read(&mut [0; 64])).await.expect("it is closed");
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     client.model_infer(request("echo")).await.unwrap();
     drop(client);
-    for _ in 0..100 {
-        let mut client = Client::new(running.channel().await);
-        if client.model_infer(request("echo")).await.is_ok() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("a place that became free was not given out");
+    wait_for("the place that became free", async || match running.try_channel().await {
+        Ok(channel) => Client::new(channel).model_infer(request("echo")).await.is_ok(),
+        Err(_) => false,
+    })
+    .await;
 }
+
+/// What a client of HTTP/2 says first, a question whether the server is there, and what it answers with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0are you?";
+const PONG: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0are you?";
 
 #[tokio::test]
 async fn a_client_that_says_nothing_is_cut() {
     let running =
         Running::start(GrpcConfig { receive_timeout: Duration::from_millis(100), ..Default::default() }).await;
+    // Says its first word before the server can have looked at it: that is in time on any machine.
+    let mut quiet = std::net::TcpStream::connect(running.address).unwrap();
+    std::io::Write::write_all(&mut quiet, PREFACE).unwrap();
+    quiet.set_nonblocking(true).unwrap();
+    let mut quiet = TcpStream::from_std(quiet).unwrap();
     let mut silent = TcpStream::connect(running.address).await.unwrap();
     let mut rest = vec![];
-    let read = tokio::time::timeout(Duration::from_secs(5), silent.read_to_end(&mut rest)).await;
+    let read = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut rest)).await;
     assert!(read.is_ok(), "it was left open");
     // Quiet after its first word is no reason to go.
-    let mut client = running.client().await;
-    client.model_infer(request("echo")).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    client.model_infer(request("slow")).await.unwrap();
+    quiet.write_all(PING).await.unwrap();
+    let mut said = vec![];
+    while !said.ends_with(PONG) {
+        let read = tokio::time::timeout(PATIENCE, quiet.read_buf(&mut said)).await.expect("an answer");
+        assert!(read.unwrap() > 0, "it was closed");
+    }
 }
 
 #[tokio::test]
@@ -228,7 +237,7 @@ async fn health_follows_the_server() {
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     assert_eq!(watch.message().await.unwrap(), None);
     drop((watch, health));
-    tokio::time::timeout(Duration::from_secs(5), running.task).await.unwrap().unwrap().unwrap();
+    running.ended().await;
 }
 
 #[tokio::test]

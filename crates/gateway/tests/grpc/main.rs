@@ -18,10 +18,14 @@ use rpc::inference::model_infer_request::{InferInputTensor, InferRequestedOutput
 use rpc::inference::{InferParameter, ModelInferRequest};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
+
+/// How long anything is waited for: longer than any machine keeps a process from running.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 type Client = GrpcInferenceServiceClient<Channel>;
 
@@ -32,24 +36,50 @@ struct Running {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<anyhow::Result<()>>,
+    /// Whether requests to the model `held` are.
+    held: watch::Sender<bool>,
 }
 
 impl Running {
     async fn start(config: GrpcConfig) -> Running {
-        let (gateway, arrivals) = fake::gateway();
+        let held = watch::Sender::new(true);
+        let (gateway, arrivals) = fake::gateway(held.subscribe());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(gateway.clone(), listener, config, stopped));
-        Running { gateway, arrivals, address, stop: Some(stop), task }
+        Running { gateway, arrivals, address, stop: Some(stop), task, held }
+    }
+
+    async fn try_channel(&self) -> Result<Channel, tonic::transport::Error> {
+        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await
     }
 
     async fn channel(&self) -> Channel {
-        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+        self.try_channel().await.unwrap()
     }
 
     async fn client(&self) -> Client {
         Client::new(self.channel().await)
+    }
+
+    /// Waits until so many requests have arrived.
+    async fn arrived(&self, count: usize) {
+        wait_for("arrivals", async || self.arrivals.lock().unwrap().len() == count).await;
+    }
+
+    /// Waits until a server that was told to stop has.
+    async fn ended(self) {
+        tokio::time::timeout(PATIENCE, self.task).await.expect("it ends").unwrap().unwrap();
+    }
+}
+
+/// Waits until something holds.
+async fn wait_for(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::{number, request, start};
 use rpc::inference::infer_parameter::ParameterChoice;
 use rpc::inference::{InferParameter, ModelInferRequest, ModelStreamInferResponse};
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request};
@@ -18,9 +17,9 @@ fn id(answer: &ModelStreamInferResponse) -> &str {
 
 #[tokio::test]
 async fn answers_come_as_they_are_done_and_errors_do_not_end_the_stream() {
-    let (_running, mut client) = start().await;
+    let (running, mut client) = start().await;
     let requests = [
-        named("slow", "slow"),
+        named("held", "held"),
         named("fails", "fails"),
         named("nobody", "unknown"),
         named("late", "late"),
@@ -30,14 +29,17 @@ async fn answers_come_as_they_are_done_and_errors_do_not_end_the_stream() {
     let mut all = vec![];
     while let Some(answer) = answers.message().await.unwrap() {
         all.push(answer);
+        if all.len() == 4 {
+            running.held.send_replace(false);
+        }
     }
     assert_eq!(all.len(), 5);
-    assert_eq!(id(all.last().unwrap()), "slow");
+    assert_eq!(id(all.last().unwrap()), "held");
     let find = |wanted: &str| all.iter().find(|answer| id(answer) == wanted).unwrap();
     assert_eq!(find("fails").error_message, "model `fails`: ValueError: no");
     assert_eq!(find("unknown").error_message, "unknown model `nobody`");
     assert!(find("late").error_message.contains("try again in 12 ms"));
-    for good in ["echo", "slow"] {
+    for good in ["echo", "held"] {
         let answer = find(good);
         assert_eq!(answer.error_message, "");
         let response = answer.infer_response.as_ref().unwrap();
@@ -49,16 +51,17 @@ async fn answers_come_as_they_are_done_and_errors_do_not_end_the_stream() {
 
 #[tokio::test]
 async fn requests_of_a_stream_run_at_the_same_time() {
-    let (_running, mut client) = start().await;
-    let requests = (0..50).map(|number| named("slow", &number.to_string())).collect::<Vec<_>>();
-    let started = std::time::Instant::now();
+    let (running, mut client) = start().await;
+    let requests = (0..50).map(|number| named("held", &number.to_string())).collect::<Vec<_>>();
     let mut answers = client.model_stream_infer(tokio_stream::iter(requests)).await.unwrap().into_inner();
+    // All of them have arrived before the first is answered.
+    running.arrived(50).await;
+    running.held.send_replace(false);
     let mut count = 0;
     while answers.message().await.unwrap().is_some() {
         count += 1;
     }
     assert_eq!(count, 50);
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -92,14 +95,13 @@ async fn an_empty_final_answer_is_never_needed() {
 async fn a_server_that_stops_answers_what_it_has_read_and_ends_its_streams() {
     let (mut running, mut client) = start().await;
     let (sender, receiver) = mpsc::channel(4);
-    sender.send(named("slow", "1")).await.unwrap();
+    sender.send(named("held", "1")).await.unwrap();
     let mut answers = client.model_stream_infer(ReceiverStream::new(receiver)).await.unwrap().into_inner();
-    while running.arrivals.lock().unwrap().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    running.arrived(1).await;
     running.stop.take().unwrap().send(()).unwrap();
+    running.held.send_replace(false);
     assert_eq!(id(&answers.message().await.unwrap().unwrap()), "1");
     assert_eq!(answers.message().await.unwrap(), None);
     drop((answers, client, sender));
-    tokio::time::timeout(Duration::from_secs(5), running.task).await.unwrap().unwrap().unwrap();
+    running.ended().await;
 }

@@ -12,10 +12,10 @@ use rpc::{
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// What the models of the test gateway do, by their numbers.
@@ -25,23 +25,30 @@ const FAIL: u32 = 2;
 const FULL: u32 = 3;
 const LATE: u32 = 4;
 const OVERLOAD: u32 = 5;
-const SLOW: u32 = 6;
+const HELD: u32 = 6;
 const LOADING: u32 = 7;
 const BROKEN: u32 = 8;
 const UNLOADED: u32 = 9;
 /// And from here on one echo for every type.
 const TYPED: u32 = 100;
 
-/// How long the slow model takes.
-pub const SLOW_TAKES: Duration = Duration::from_millis(400);
+/// How long anything is waited for: longer than any machine keeps a process from running.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// A limit that no test reaches.
+pub const NEVER: Duration = Duration::from_secs(3600);
 
-/// A gateway with models that echo, fail and refuse.
+/// A gateway with models that echo, fail and refuse, and one that never answers.
 pub fn gateway() -> Arc<Gateway> {
+    gateway_that_holds(watch::Sender::new(true))
+}
+
+/// The same, whose model `held` answers as soon as nothing is held any more.
+fn gateway_that_holds(held: watch::Sender<bool>) -> Arc<Gateway> {
     let own: Arc<OnceLock<Weak<Gateway>>> = Arc::default();
     let reach = |own: &Arc<OnceLock<Weak<Gateway>>>| own.get().and_then(Weak::upgrade);
     let arrival = {
         let own = own.clone();
-        move |arrival: Arrival| reach(&own).map(|gateway| schedule(&gateway, arrival)).is_some()
+        move |arrival: Arrival| reach(&own).map(|gateway| schedule(&gateway, arrival, &held)).is_some()
     };
     let order = |order: Order| {
         let (tell, told) = oneshot::channel();
@@ -72,7 +79,7 @@ pub fn gateway() -> Arc<Gateway> {
     gateway
 }
 
-fn schedule(gateway: &Arc<Gateway>, arrival: Arrival) {
+fn schedule(gateway: &Arc<Gateway>, arrival: Arrival, held: &watch::Sender<bool>) {
     let Arrival { request, model, within, priority, .. } = arrival;
     let refuse = |refusal| gateway.tell(ToGateway::Refuse { request, refusal });
     let run = move |gateway: &Arc<Gateway>| {
@@ -91,11 +98,12 @@ fn schedule(gateway: &Arc<Gateway>, arrival: Arrival) {
         FULL => refuse(Refusal::Full { waiting: 9, retry_after: Span::from_millis(1500) }),
         LATE => refuse(Refusal::Late { within, reason: Reason::TooLate, retry_after: Span::from_millis(20) }),
         OVERLOAD => refuse(Refusal::Overload { priority, retry_after: Span::from_secs(2) }),
-        SLOW => {
-            let gateway = gateway.clone();
+        HELD => {
+            let (gateway, mut held) = (gateway.clone(), held.subscribe());
             tokio::spawn(async move {
-                tokio::time::sleep(SLOW_TAKES).await;
-                run(&gateway);
+                if held.wait_for(|held| !held).await.is_ok() {
+                    run(&gateway);
+                }
             });
         }
         _ => run(gateway),
@@ -124,7 +132,7 @@ fn catalog() -> Catalog {
             name: name.into(),
             version,
             kind: Kind::Virtual { latency: Line { alpha: Span::from_millis(1), beta: Span::from_millis(1) } },
-            slo: Span::from_secs(5),
+            slo: Span::from_secs(NEVER.as_secs()),
             max_batch,
             workers: 1.try_into().unwrap(),
             keep_alive: None,
@@ -159,7 +167,7 @@ fn catalog() -> Catalog {
         entry(FULL, "full", 1, DataType::Fp32, &[-1], 0, ready()),
         entry(LATE, "late", 1, DataType::Fp32, &[-1], 0, ready()),
         entry(OVERLOAD, "overload", 1, DataType::Fp32, &[-1], 0, ready()),
-        entry(SLOW, "slow", 1, DataType::Fp32, &[-1], 0, ready()),
+        entry(HELD, "held", 1, DataType::Fp32, &[-1], 0, ready()),
         entry(LOADING, "loading", 1, DataType::Fp32, &[-1], 0, State::Loading),
         entry(UNLOADED, "unloaded", 1, DataType::Fp32, &[-1], 0, State::Unavailable(rpc::catalog::UNLOADED.into())),
         entry(BROKEN, "broken", 1, DataType::Fp32, &[-1], 0, State::Unavailable("its file is gone".into())),
@@ -178,6 +186,8 @@ pub struct Served {
     pub gateway: Arc<Gateway>,
     pub stop: oneshot::Sender<()>,
     pub task: JoinHandle<anyhow::Result<()>>,
+    /// Whether requests to the model `held` are.
+    pub held: watch::Sender<bool>,
 }
 
 /// Starts a server.
@@ -185,9 +195,24 @@ pub async fn start(config: HttpConfig) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let gateway = gateway();
+    let held = watch::Sender::new(true);
+    let gateway = gateway_that_holds(held.clone());
     let task = tokio::spawn(serve(gateway.clone(), listener, config, stopped));
-    Served { address, gateway, stop, task }
+    Served { address, gateway, stop, task, held }
+}
+
+/// Waits until something holds.
+pub async fn wait_for(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// What a task that was told to end ends with.
+pub async fn ended(task: JoinHandle<anyhow::Result<()>>) {
+    tokio::time::timeout(PATIENCE, task).await.expect("it ends").unwrap().unwrap();
 }
 
 /// A server that lets every client change it, and takes any shared memory.
@@ -292,8 +317,8 @@ impl Client {
 
     async fn more(&mut self) -> bool {
         let mut buffer = [0; 65536];
-        let read = tokio::time::timeout(Duration::from_secs(20), self.socket.read(&mut buffer));
-        let count = read.await.expect("something within 20 s").unwrap_or(0);
+        let read = tokio::time::timeout(PATIENCE, self.socket.read(&mut buffer));
+        let count = read.await.expect("something comes, or the end").unwrap_or(0);
         self.read.extend_from_slice(&buffer[..count]);
         count > 0
     }

@@ -6,7 +6,7 @@ use sim::Spacing;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -16,14 +16,16 @@ pub(crate) enum Deed {
     Say(Vec<u8>),
     /// Wait.
     Wait(Duration),
+    /// Wait until so many requests have come.
+    Until(usize),
     /// Close the connection. Nothing after it is done.
     Close,
+    /// Send these bytes and close the connection at once: who has them knows that it is closed.
+    SayAndClose(Vec<u8>),
 }
 
 /// A request to infer, as a test sees it.
 pub(crate) struct Asked {
-    /// Since the server was started.
-    pub(crate) at: Duration,
     /// How many there were before it.
     pub(crate) number: usize,
     /// Everything that was sent.
@@ -34,6 +36,8 @@ pub(crate) struct Asked {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Arc<AtomicUsize>,
+    /// Requests to infer that came so far.
+    pub(crate) asked: Arc<AtomicUsize>,
 }
 
 const METADATA: &str = r#"{"name": "echo", "versions": ["1"], "platform": "test",
@@ -43,31 +47,29 @@ const METADATA: &str = r#"{"name": "echo", "versions": ["1"], "platform": "test"
 /// Starts one.
 pub(crate) fn start(deeds: impl Fn(&Asked) -> Vec<Deed> + Send + Sync + 'static) -> Server {
     let (tell, address) = std::sync::mpsc::channel();
-    let connections = Arc::new(AtomicUsize::new(0));
-    let counted = connections.clone();
+    let (connections, asked) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (counted, number) = (connections.clone(), asked.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             tell.send(listener.local_addr().unwrap()).unwrap();
             let deeds = Arc::new(deeds);
-            let (started, number) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 counted.fetch_add(1, Ordering::Relaxed);
                 let (deeds, number) = (deeds.clone(), number.clone());
-                tokio::spawn(async move { serve(stream, &*deeds, started, &number).await });
+                tokio::spawn(async move { serve(stream, &*deeds, &number).await });
             }
         });
     });
-    Server { address: address.recv().unwrap(), connections }
+    Server { address: address.recv().unwrap(), connections, asked }
 }
 
 async fn serve(
     mut stream: TcpStream,
     deeds: &(impl Fn(&Asked) -> Vec<Deed> + Send + Sync),
-    started: Instant,
-    number: &AtomicUsize,
+    asked: &AtomicUsize,
 ) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut buffer = Vec::new();
@@ -83,12 +85,22 @@ async fn serve(
                 stream.write_all(&answer(200, index)).await.ok()?;
             }
             line if line.starts_with("POST ") => {
-                let number = number.fetch_add(1, Ordering::Relaxed);
-                for deed in deeds(&Asked { at: started.elapsed(), number, bytes: request }) {
+                let number = asked.fetch_add(1, Ordering::Relaxed);
+                for deed in deeds(&Asked { number, bytes: request }) {
                     match deed {
                         Deed::Say(bytes) => stream.write_all(&bytes).await.ok()?,
                         Deed::Wait(time) => tokio::time::sleep(time).await,
+                        Deed::Until(count) => {
+                            while asked.load(Ordering::Relaxed) < count {
+                                tokio::time::sleep(Duration::from_millis(1)).await;
+                            }
+                        }
                         Deed::Close => return None,
+                        Deed::SayAndClose(bytes) => {
+                            rustix::net::sockopt::set_tcp_cork(&stream, true).ok()?;
+                            stream.write_all(&bytes).await.ok()?;
+                            return stream.shutdown().await.ok();
+                        }
                     }
                 }
             }
@@ -133,8 +145,8 @@ pub(crate) fn config(server: &Server) -> Config {
         spacing: Spacing::Constant,
         warmup: Span::from_millis(100),
         duration: Span::from_secs(1),
-        objective: Span::from_secs(30),
-        patience: Span::from_secs(5),
+        objective: Span::from_secs(3600),
+        patience: Span::from_secs(60),
         timeout_parameter: false,
         connections: Connections::Auto,
         batch: 1,

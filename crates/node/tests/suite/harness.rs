@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Longer than anything takes here, on a busy machine too.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The worker of tests that need one.
 pub(crate) const WORKER: WorkerId = WorkerId(1);

@@ -10,7 +10,7 @@ def predict(self, inputs):
 
 #[test]
 fn one_request_is_answered_and_batch_sizes_are_measured() {
-    let bench = Bench::with(|config| config.warmup = std::time::Duration::from_millis(300));
+    let bench = Bench::with(|config| config.warmup = std::time::Duration::from_secs(60));
     let (info, measured) = bench.start(bench.python(DOUBLE));
     assert_eq!((info.max_batch, info.inputs[0].name.as_str(), info.outputs[0].name.as_str()), (8, "x", "y"));
     let sizes: Vec<usize> = measured.iter().map(|(size, _)| *size).collect();

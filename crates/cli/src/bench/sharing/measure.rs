@@ -80,9 +80,17 @@ struct Done {
 }
 
 impl Done {
-    /// Whether not one request was done by those who answer them; best-effort programs may be kept from it by others.
+    /// Of a run without time for turns of both kinds.
+    fn without_turns() -> Done {
+        let latency = Some(Side { done: 0, rate_rps: 0.0, latencies: None });
+        Done { latency, apart: None, best_effort: None, given: None }
+    }
+
+    /// Whether not one request was done by those who answer them, in turns of either kind where there are any;
+    /// best-effort programs may be kept from it by others.
     fn is_nothing(&self) -> bool {
-        self.latency.as_ref().or(self.best_effort.as_ref()).is_some_and(|side| side.done == 0)
+        let sides = [self.latency.as_ref().or(self.best_effort.as_ref()), self.apart.as_ref()];
+        sides.into_iter().flatten().any(|side| side.done == 0)
     }
 
     /// What was seen of latency programs while best-effort programs were suspended, as of a run of its own.
@@ -457,6 +465,9 @@ impl Stage<'_> {
             self.bar.inc_length(1);
             done = self.attempt(&task)?;
         }
+        if task.alternate.is_some() && done.apart.is_none() {
+            return Err("there was no time for turns; give it more with --seconds and --poisson-seconds".into());
+        }
         Ok(done)
     }
 
@@ -517,14 +528,15 @@ impl Stage<'_> {
         let Some(turns) = turns? else {
             return Ok(Done { latency: side(latency), apart: None, best_effort, given });
         };
-        let of = |apart| alternation::side(&latency, at_ns, &turns, apart).map(Some);
+        let of = |apart| alternation::side(&latency, at_ns, &turns, apart);
+        let (Some(latency), Some(apart)) = (of(false)?, of(true)?) else { return Ok(Done::without_turns()) };
         let beside = |own: Side| Side {
             rate_rps: alternation::rate_beside(own.rate_rps, seconds, &turns),
             // Some of it while it was suspended.
             latencies: None,
             ..own
         };
-        Ok(Done { latency: of(false)?, apart: of(true)?, best_effort: best_effort.map(beside), given })
+        Ok(Done { latency: Some(latency), apart: Some(apart), best_effort: best_effort.map(beside), given })
     }
 
     /// Says something to whoever watches, once.
@@ -635,6 +647,9 @@ mod tests {
         let done = |latency, best_effort| Done { latency, apart: None, best_effort, given: None };
         assert!(done(side(0), side(7)).is_nothing() && done(None, side(0)).is_nothing());
         assert!(!done(side(1), side(0)).is_nothing() && !done(None, side(1)).is_nothing());
+        let in_turns = |apart| Done { apart, ..done(side(1), side(1)) };
+        assert!(in_turns(side(0)).is_nothing() && !in_turns(side(1)).is_nothing());
+        assert!(Done::without_turns().is_nothing());
     }
 
     #[test]
