@@ -168,7 +168,7 @@ impl VirtualClock {
             if until_ns == 0 || pid == 0 {
                 return None;
             }
-            if !state(pid).is_some_and(|state| state != 'Z') {
+            if state(pid).is_none_or(|state| state == 'Z') {
                 sleeper.pid.store(0, Ordering::SeqCst);
                 sleeper.until_ns.store(0, Ordering::SeqCst);
                 return None;

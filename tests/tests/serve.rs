@@ -301,7 +301,7 @@ fn what_was_decided_live_replays_to_the_same_decisions() {
             let parameters = if hasty { json!({"timeout": 2_000}) } else { json!({}) };
             let input = json!([{"name": "INPUT", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]);
             let body = json!({"inputs": input, "parameters": parameters}).to_string();
-            let path = format!("/v2/models/{}/infer", if index / 4 % 2 == 0 { "a" } else { "b" });
+            let path = format!("/v2/models/{}/infer", if (index / 4).is_multiple_of(2) { "a" } else { "b" });
             (0..30).map(|_| (hasty, server.ask("POST", &path, &body).status)).collect::<Vec<_>>()
         };
         let threads: Vec<_> = (0..16).map(|index| scope.spawn(move || ask(index))).collect();

@@ -12,8 +12,8 @@
 
 use crate::gpu::{Gpu, IDENTITIES};
 use crate::ops::capture;
-use crate::types::{CuResult, Event, SUCCESS, Stream};
 use crate::real;
+use crate::types::{CuResult, Event, SUCCESS, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Measurements that may be going on.
@@ -208,7 +208,8 @@ pub(crate) fn collect(gpu: &Gpu) {
                 if real::cuEventElapsedTime(&mut milliseconds, Event(start), Event(end)) == SUCCESS {
                     let elapsed = (f64::from(milliseconds) * 1e6) as u64;
                     let lead = slot.lead_ns.load(Ordering::Relaxed);
-                    let off = gpu.preempted_ns.load(Ordering::Relaxed).saturating_sub(slot.off_ns.load(Ordering::Relaxed));
+                    let off =
+                        gpu.preempted_ns.load(Ordering::Relaxed).saturating_sub(slot.off_ns.load(Ordering::Relaxed));
                     // Who is off the GPU for others has no turns between theirs.
                     let others = || slot.others_ns.load(Ordering::Relaxed).max(gpu.others_slices_ns(shm::now_ns()));
                     let others = if off == 0 { others() } else { 0 };
