@@ -174,8 +174,9 @@ mod tests {
         let (weft, default) = (expect("weft"), expect("default"));
         assert!(weft.throughput > 0.8 && weft.p99 < 2.0, "{weft:?}");
         assert!(default.throughput < weft.throughput && default.p99 > weft.p99, "{default:?} {weft:?}");
-        // There is no gap of a millisecond between the launches of a program that never pauses.
-        assert!(default.best_effort > 0.4 && weft.best_effort < 0.1, "{default:?} {weft:?}");
+        // There is no gap of a millisecond between the launches of a program that never pauses, but a launch that has
+        // waited for 20 ms goes.
+        assert!(default.best_effort > 0.4 && (0.02..0.3).contains(&weft.best_effort), "{default:?} {weft:?}");
         assert_eq!(predict("nothing", pair(RESNET, TRAINING), HALF, 1), None);
     }
 
