@@ -197,7 +197,12 @@ fn a_job_that_does_not_make_room_is_killed() {
     let log = text(&machine.ask(&["jobs", "train", "--log"]).stdout);
     assert!(log.contains("weft: it has not ended within 1 s and is killed"), "{log}");
     // Somebody who made room and waits can be ended as well.
-    machine.wait("the job to wait", |machine| (job(machine, "train")["state"] == "waits for room").then_some(()));
+    machine.wait("the job to wait", |machine| {
+        let now = job(machine, "train");
+        let log = text(&machine.ask(&["jobs", "train", "--log"]).stdout);
+        assert!(now["ended"].is_null(), "{now:#}\n{log}");
+        (now["state"] == "waits for room").then_some(())
+    });
     assert_eq!(text(&machine.ask(&["stop", "train"]).stdout), "train ended\n");
     drop(serve);
 }
