@@ -9,7 +9,7 @@ use clap::Args;
 use gateway::admin::Logs;
 use gateway::{Gateway, Links};
 use node::Node;
-use rpc::NodeHello;
+use rpc::{NodeHello, WorkerId};
 use scheduler::{GatewayLink, NodeLink, Scheduler, Store};
 use settings::Settings;
 use std::future::Future;
@@ -129,7 +129,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let gateway = connect(&settings, &scheduler, &node);
     gateway.set_strict_readiness(settings.strict_readiness);
 
-    let logs = logs(&gateway, &node);
+    let logs = logs(&node);
     let mut servers = Servers::start(&settings, &gateway, logs, listeners)?;
     tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
@@ -200,18 +200,15 @@ fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<
 }
 
 /// What the workers of a model printed, each line with its worker's number.
-fn logs(gateway: &Arc<Gateway>, node: &Arc<Node>) -> Logs {
-    let (gateway, node) = (gateway.clone(), Arc::downgrade(node));
+fn logs(node: &Arc<Node>) -> Logs {
+    let node = Arc::downgrade(node);
     Arc::new(move |name, lines| {
         let Some(node) = node.upgrade() else { return Vec::new() };
-        let overview = gateway.overview();
-        let of_it =
-            overview.workers.iter().filter(|view| view.model.split_once(':').is_some_and(|(model, _)| model == name));
-        of_it
-            .flat_map(|view| {
-                node.logs(view.worker, lines).into_iter().map(|line| format!("{}: {line}", view.worker.number()))
-            })
-            .collect()
+        // The node knows its workers; what the scheduler last said of them may be a second old.
+        let lines_of = |worker: WorkerId| {
+            node.logs(worker, lines).into_iter().map(move |line| format!("{}: {line}", worker.number()))
+        };
+        node.workers_of(name).into_iter().flat_map(lines_of).collect()
     })
 }
 

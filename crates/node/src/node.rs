@@ -38,6 +38,8 @@ pub struct Node {
 }
 
 struct Seat {
+    /// The model that it serves.
+    model: String,
     sender: Sender<Message>,
     control: Arc<Control>,
     desk: Arc<Desk>,
@@ -109,6 +111,12 @@ impl Node {
         logs.get(&worker).map(|logs| logs.last(lines)).unwrap_or_default()
     }
 
+    /// The workers of a model that are here, whether they serve or start.
+    pub fn workers_of(&self, model: &str) -> Vec<WorkerId> {
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().filter(|(_, seat)| seat.model == model).map(|(worker, _)| *worker).collect()
+    }
+
     /// Lets every worker finish what it has, ends them all and waits for that. Those that take too long are killed.
     pub fn stop(self) {
         for handle in self.workers.read().unwrap_or_else(PoisonError::into_inner).values() {
@@ -136,7 +144,8 @@ impl Node {
             tracing::error!(worker = worker.number(), "a worker that runs was ordered to start");
             return;
         }
-        workers.insert(worker, Seat { sender: sender.clone(), control: control.clone(), desk: desk.clone() });
+        let model = spec.name.clone();
+        workers.insert(worker, Seat { model, sender: sender.clone(), control: control.clone(), desk: desk.clone() });
         let mut all_logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         while all_logs.len() >= LOGS_MAX
             && let Some(oldest) = all_logs.keys().find(|known| !workers.contains_key(known)).copied()
