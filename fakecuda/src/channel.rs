@@ -247,6 +247,9 @@ fn answer(call: &Control, parameters: &mut Parameters) -> Result<(), u32> {
 
 /// The UUID of a subdevice's GPU, as bytes.
 fn identity(call: &Control, subdevice: Subdevice, words: &mut [u32]) -> Result<(), u32> {
+    if driver::refuses("identity") {
+        return Err(INSUFFICIENT_PERMISSIONS);
+    }
     if call.parameter_bytes as usize != IDENTITY_BYTES || words[1] & 3 != BINARY {
         return Err(INVALID_ARGUMENT);
     }

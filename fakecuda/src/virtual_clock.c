@@ -57,12 +57,17 @@ static long answer(long result) {
     return -1;
 }
 
+// Also in a child after fork.
 static void sign_in(void) {
     uint32_t self = (uint32_t)getpid();
-    for (int i = 0; shared && i < PROCESSES; i++) {
+    // Whoever moves the clock, or waits for this process, may be gone.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (int i = 0; i < PROCESSES; i++) {
         uint32_t nobody = 0;
         if (atomic_compare_exchange_strong(&shared->processes[i], &nobody, self)) return;
     }
+    // The clock would move while this process runs.
+    abort();
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -73,8 +78,6 @@ __attribute__((constructor)) static void begin(void) {
     close(file);
     if (at == MAP_FAILED) return;
     shared = at;
-    // Whoever moves the clock may be gone.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     sign_in();
     pthread_atfork(NULL, NULL, sign_in);
 }

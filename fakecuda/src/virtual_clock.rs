@@ -1,16 +1,18 @@
 //! A clock that a test moves, for all processes of its machine: what programs do in time is then the same on a machine
 //! that does something else meanwhile.
 //!
-//! Programs are started with [`VirtualClock::preload`] in `LD_PRELOAD` and with `FAKECUDA_CLOCK`; for them, for the
-//! library under test in them and for the stand-in, time stands still while any of their threads can run, and moves to
-//! the next time that somebody sleeps until once none can. Running takes no time, but for what a look at the clock costs.
+//! Programs are started with [`VirtualClock::spawn`]; for them, for the library under test in them and for the stand-in,
+//! time stands still while any of their threads can run, and moves to the next time that somebody sleeps until once none
+//! can. Running takes no time, but for what a look at the clock costs.
 //!
 //! Invariants:
 //! 1. The clock moves only at a moment at which every thread of every process slept: all were seen asleep twice, and none
 //!    of them had run in between (the kernel counts how often each did).
 //! 2. It moves to the earliest time that a living process sleeps until, never past it, and not again before whoever slept
 //!    until then got up.
-//! 3. The thread of the test has the clock for its own looks at the stand-in's books.
+//! 3. No wait for a program lasts: it ends after [`PATIENCE`] in which the clock could not move, and after [`LONGEST`] by
+//!    both the clock and the machine's.
+//! 4. The thread of the test has the clock for its own looks at the stand-in's books.
 //!
 //! What they do not cover: real time-outs of sockets and of `poll`, which pass in real time.
 
@@ -30,6 +32,8 @@ const SLEEPERS: usize = 1024;
 const BEGIN_NS: u64 = 1_000_000_000_000;
 /// The longest step, so that what the test itself does for programs is never later than that for them.
 const STEP_NS: u64 = 5_000_000;
+/// For how long a test waits for something that never comes.
+const LONGEST: Duration = Duration::from_secs(20);
 /// For how long, in real time, a test waits for its programs to come to rest.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -105,8 +109,15 @@ impl VirtualClock {
     }
 
     /// Lets programs run until something holds, which is looked at whenever all of them sleep.
-    pub fn run_until(&self, what: &str, serve: impl FnMut() -> bool, done: impl FnMut() -> bool) {
-        assert!(self.run(u64::MAX, serve, done), "waited in vain for {what}");
+    pub fn run_until(&self, what: &str, mut serve: impl FnMut() -> bool, mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        // What waits for a socket waits in real time, while the clock has nobody to stop for.
+        while !self.run(self.now_ns() + LONGEST.as_nanos() as u64, &mut serve, &mut done) {
+            assert!(
+                began.elapsed() < LONGEST,
+                "waited in vain for {what}, for {LONGEST:?} by the clock and by the machine's"
+            );
+        }
     }
 
     /// Lets programs run until one of them ends.

@@ -117,23 +117,19 @@ pub(crate) fn all(kind: Kind) -> impl Iterator<Item = &'static Object> {
 pub(crate) fn all_of(kind: Kind, gpu: &Gpu) -> impl Iterator<Item = &'static Object> {
     let subdevices = subdevices_of(gpu);
     all(kind).filter(move |object| {
+        let Some(subdevices) = &subdevices else { return true };
         let device = match kind {
             Kind::Channel => group_of((object.client(), object.handle())).and_then(device_of),
-            _ => device_of((object.client(), object.handle())),
+            _ => Some(object.device()),
         };
-        subdevices.is_none()
-            || device.is_some_and(|device| subdevices.iter().flatten().any(|one| one.device() == device))
+        device.is_some_and(|device| subdevices.iter().any(|subdevice| subdevice.device() == device))
     })
 }
 
 /// The subdevice of a GPU that this client has.
 pub(crate) fn subdevice(gpu: &Gpu, client: u32) -> Option<&'static Object> {
-    let mut of_gpu = match subdevices_of(gpu) {
-        Some(some) => some,
-        None => all(Kind::Subdevice).collect(),
-    };
-    of_gpu.retain(|subdevice| subdevice.client() == client);
-    of_gpu.first().copied()
+    let of_gpu = subdevices_of(gpu).unwrap_or_else(|| all(Kind::Subdevice).collect());
+    of_gpu.into_iter().find(|subdevice| subdevice.client() == client)
 }
 
 /// The subdevices of a GPU; `None` where there is no need to tell them apart.

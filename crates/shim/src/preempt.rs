@@ -22,7 +22,7 @@
 //! | the driver refuses to enable | asked again, for as long as the channels are there |
 //! | our own code panics | enabled |
 
-use crate::channels::{self, Kind};
+use crate::channels::{self, Kind, Object};
 use crate::gpu::{self, Gpu};
 use crate::ops::launch::rivals;
 use share_core::{LEASE, Patience, Preemption, Step, wants_preemption};
@@ -143,6 +143,8 @@ struct Own {
     preemption: Preemption,
     /// Those that are disabled, or may be.
     channels: Vec<(u32, u32)>,
+    /// What disabled them, and is to enable them: it may not be found again when the process uses another GPU by then.
+    subdevice: Option<&'static Object>,
     /// Since when; 0 while they are not.
     since_ns: u64,
 }
@@ -173,7 +175,13 @@ impl Own {
 
     fn disable(&mut self, gpu: &Gpu, now_ns: u64) {
         self.channels = channels::of_kernels(gpu).map(|channel| (channel.client(), channel.handle())).collect();
-        let status = take_off(gpu, &self.channels);
+        let client = self.channels.first().map(|(client, _)| *client);
+        self.subdevice = client.and_then(|client| channels::subdevice(gpu, client));
+        if self.subdevice.is_none() {
+            // Nothing is disabled, and nothing to be enabled.
+            self.channels.clear();
+        }
+        let status = take_off(self.subdevice, &self.channels);
         let all = status == 0;
         self.preemption.disabled(all);
         self.since_ns = if all { now_ns } else { 0 };
@@ -186,12 +194,13 @@ impl Own {
     }
 
     fn enable(&mut self, gpu: &Gpu) {
-        if switch(gpu, false, &self.channels, true) == 0 {
+        if switch(self.subdevice, false, &self.channels, true) == 0 {
             self.channels.clear();
         }
         // One that is gone meanwhile must not keep the others off.
         self.channels.retain(|channel| {
-            switch(gpu, false, std::slice::from_ref(channel), true) != 0 && channels::is_there(Kind::Channel, *channel)
+            switch(self.subdevice, false, std::slice::from_ref(channel), true) != 0
+                && channels::is_there(Kind::Channel, *channel)
         });
         self.preemption.enabled(self.channels.is_empty());
         if self.since_ns == 0 || !self.preemption.is_enabled() {
@@ -209,12 +218,12 @@ impl Own {
 }
 
 /// Disables channels and sees that nothing of them is on the GPU. What the driver answered.
-fn take_off(gpu: &Gpu, channels: &[(u32, u32)]) -> u32 {
-    let status = switch(gpu, true, channels, true);
+fn take_off(subdevice: Option<&Object>, channels: &[(u32, u32)]) -> u32 {
+    let status = switch(subdevice, true, channels, true);
     if status != 0 || preempt_groups(channels) == 0 {
         return status;
     }
-    switch(gpu, true, channels, false)
+    switch(subdevice, true, channels, false)
 }
 
 /// Preempts the groups of channels. What the driver answered.
@@ -233,9 +242,10 @@ fn preempt_groups(channels: &[(u32, u32)]) -> u32 {
 }
 
 /// Disables channels, or enables them. What the driver answered.
-fn switch(gpu: &Gpu, disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 {
+fn switch(subdevice: Option<&Object>, disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 {
+    // Without a channel of this GPU there is none.
+    let Some(subdevice) = subdevice else { return NOT_ASKED };
     for part in channels.chunks(CHANNELS) {
-        let Some(subdevice) = channels::subdevice(gpu, part[0].0) else { return NOT_ASKED };
         let mut call = Disable {
             disable: disable.into(),
             padding: [0; 3],

@@ -28,11 +28,13 @@ pub(crate) fn apply(gpu: &Gpu) {
     let page = window.own();
     let untouched = wanted == 0 && page.slice_us.load(Ordering::Relaxed) == 0;
     if !untouched {
+        // Without a group there is nothing to set, and nothing to say of it: the next one that is made is set.
         let statuses = channels::all_of(Kind::Group, gpu).map(|group| set(group, u64::from(wanted)));
-        let status = statuses.max().unwrap_or(0);
-        page.slice_capability.store(if status == 0 { 1 } else { status }, Ordering::Relaxed);
-        if status == 0 {
-            page.slice_us.store(wanted, Ordering::Relaxed);
+        if let Some(status) = statuses.max() {
+            page.slice_capability.store(if status == 0 { 1 } else { status }, Ordering::Relaxed);
+            if status == 0 {
+                page.slice_us.store(wanted, Ordering::Relaxed);
+            }
         }
     }
     BUSY.store(false, Ordering::Release);

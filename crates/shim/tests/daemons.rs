@@ -364,6 +364,32 @@ fn programs_on_several_gpus_are_preempted_on_each() {
     child.wait().unwrap();
 }
 
+/// What cannot be told apart is left alone, and nobody says otherwise.
+#[test]
+fn programs_on_gpus_that_cannot_be_told_apart_run_on() {
+    let machine = Machine::new();
+    let daemon = preempting_daemon(&machine);
+    let mut both = program(&machine, "both");
+    both.args(["--seconds", "0.5", "--us", "10000"]).env("FAKECUDA_GPUS", "2").env("FAKECUDA_REFUSES", "identity");
+    let child = machine.start(&mut both);
+    machine.run_for(&daemon, 150);
+    burst(&machine, &daemon, true);
+    for slot in [0, 1] {
+        daemon.control(slot, |control| {
+            control.slice_us.store(400, Ordering::Relaxed);
+            control.revision.store(5, Ordering::Release);
+        });
+    }
+    machine.run_for(&daemon, 20);
+    assert!(machine.truth().iter().all(|truth| truth.counters.held == 0 && truth.counters.slice_ns != 400_000));
+    for page in daemon.pages() {
+        assert!(page.preempt_capability > 1 && page.preemptions == 0 && !page.preempted, "{page:?}");
+        assert_eq!((page.slice_us, page.slice_capability), (0, 0), "{page:?}");
+    }
+    burst(&machine, &daemon, false);
+    assert_eq!(machine.finish(&daemon, child).code, Some(0));
+}
+
 #[test]
 fn a_driver_that_takes_nothing_off_is_asked_once() {
     let machine = Machine::new();

@@ -201,7 +201,7 @@ pub struct ControlPage {
     pub limit_permille: AtomicU32,
     /// SMs that long kernels may use, in thousandths; 0 for all.
     pub space_permille: AtomicU32,
-    /// A [`Admission`](crate::Admission).
+    /// An [`Admission`](crate::Admission).
     pub admission: AtomicU32,
     /// Not 0: they may use no more even while nobody else needs the GPU.
     pub space_always: AtomicU32,
