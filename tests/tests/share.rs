@@ -265,13 +265,11 @@ fn best_effort_work_is_preempted_for_a_latency_program_that_pauses_and_top_says_
 }
 
 #[test]
-fn beside_an_objective_best_effort_work_has_its_turn_for_longer_before_it_is_preempted() {
+fn beside_an_objective_best_effort_work_has_its_turn_for_longer() {
     let machine = Machine::new();
     let _programs = with_pauses(&machine, &["--slo", "200ms"]);
-    machine.wait("longer turns", |machine| {
-        let train = machine.tenant("train").filter(|train| train["preemptions"].as_u64() > Some(0))?;
-        train["slice_us"].as_u64().filter(|slice| *slice >= 400)
-    });
+    machine
+        .wait("longer turns", |machine| machine.tenant("train")?["slice_us"].as_u64().filter(|slice| *slice > 1_000));
 }
 
 /// A latency program that pauses between its bursts, and a best-effort program.
@@ -301,7 +299,7 @@ fn a_driver_that_refuses_slices_leaves_the_gate() {
 }
 
 #[test]
-fn a_rule_can_be_changed_and_nonsense_cannot() {
+fn the_controller_can_be_changed_and_nonsense_cannot() {
     let machine = Machine::new();
     let _programs = beside(&machine);
     machine.wait("slices", |machine| machine.tenant("train").filter(|train| train["slice_us"].as_u64() > Some(0)));
@@ -311,7 +309,7 @@ fn a_rule_can_be_changed_and_nonsense_cannot() {
     let set = machine.ask(&["set", "--sharing", "slices=700us", "--json"]);
     assert_eq!(serde_json::from_slice::<Value>(&set.stdout).unwrap()["sharing"], "slices=700us");
     machine.wait("the slice", |machine| machine.tenant("train").filter(|train| train["slice_us"] == 700));
-    refused(&machine.ask(&["set", "--sharing", "fair"]), 2, "`fair` is no rule to share by");
+    refused(&machine.ask(&["set", "--sharing", "fair"]), 2, "`fair` is no controller");
     refused(&machine.ask(&["set", "--sharing", "slices=1us"]), 2, "makes no sense");
     refused(&machine.ask(&["set", "train", "--sharing", "gate"]), 2, "cannot be used with");
 }

@@ -9,25 +9,25 @@
 //! (`permille`). Nothing here knows who measured the charge or how late it is: a charge that comes late, or a kernel
 //! that is longer than a tick, leaves a debt that later ticks pay off.
 
+mod config;
 mod view;
 mod division;
 mod window;
 mod allowance;
-mod depth;
-mod ladder;
-mod adjust;
-mod tgs;
-mod manner;
+mod rhythm;
+mod slowdown;
+mod throttle;
+mod controllers;
 mod way;
 mod slow;
 
+pub use config::SharingConfig;
+pub use controllers::Controller;
 pub use division::{Claim, divide};
-pub use manner::Manner;
 pub use share_core::{Admission, Class};
-pub use slow::{Sharing, TICK};
-pub use view::{Action, Gate, GpuView, TenantView};
+pub use slow::Sharing;
+pub use view::{Action, Burst, Gate, GpuView, TenantView};
 pub use way::suits_space;
-pub use window::WINDOW;
 
 /// All of a GPU.
 pub const WHOLE: u32 = 1_000;

@@ -1,8 +1,18 @@
 //! Sharing a GPU: what the slow plane promises, over random tenants on a GPU that runs one kernel at a time.
 
-use policy::sharing::{Action, Class, GpuView, Manner, Sharing, TICK, TenantView, WINDOW};
+use policy::sharing::{Action, Burst, Class, Controller, GpuView, Sharing, SharingConfig, TenantView};
 use policy::{Span, TenantId, Time};
 use proptest::prelude::*;
+
+/// How often is looked, and what shares are kept over.
+const TICK: Span = Span::from_millis(2);
+const WINDOW: Span = Span::from_millis(100);
+
+#[test]
+fn these_are_the_parameters() {
+    let config = SharingConfig::default();
+    assert_eq!((TICK, WINDOW), (config.tick, config.window));
+}
 
 /// A tenant that launches kernels of one length as fast as it may, or with a gap after each.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +161,8 @@ proptest! {
         for garbage in charges {
             let own = TenantView { request: 500, charged: spent, wanted: now - Time::ZERO, ..TenantView::new(TenantId(0)) };
             let noise = Span::from_nanos(garbage);
-            let other = TenantView { charged: noise, wanted: noise, burst: noise, burst_alone: noise, bursts: garbage, class: Class::Latency, ..TenantView::new(TenantId(1)) };
+            let burst = Burst { process: garbage as u32 % 64, began: now, took: noise, alone: Span::from_nanos(garbage >> 7), undisturbed: garbage % 2 == 0 };
+            let other = TenantView { charged: noise, wanted: noise, burst: noise, ended: vec![burst; 3], bursts: garbage, class: Class::Latency, ..TenantView::new(TenantId(1)) };
             sharing.look(now, &GpuView { tenants: vec![own, other], memory_total: garbage }, &mut actions);
             prop_assert!(sharing.share_of(TenantId(0)) >= Some(500));
             actions.clear();
@@ -192,53 +203,12 @@ fn actions_of(view: &GpuView) -> Vec<Action> {
 }
 
 #[test]
-fn memory_is_capped_and_who_stands_in_the_way_of_the_important_is_evicted() {
-    let important = TenantView { class: Class::Latency, memory_refused: true, ..TenantView::new(TenantId(0)) };
-    let small = TenantView { class: Class::BestEffort, memory_used: 5, ..TenantView::new(TenantId(1)) };
-    let large = TenantView { memory_used: 50, memory_limit: Some(60), ..small.clone() };
-    let large = TenantView { id: TenantId(2), ..large };
-    let view = GpuView { tenants: vec![important.clone(), small, large], memory_total: 80 };
-    let actions = actions_of(&view);
+fn memory_is_capped() {
+    let important = TenantView { class: Class::Latency, ..TenantView::new(TenantId(0)) };
+    let capped = TenantView { class: Class::BestEffort, memory_limit: Some(60), ..TenantView::new(TenantId(2)) };
+    let actions = actions_of(&GpuView { tenants: vec![important, capped], memory_total: 80 });
     assert!(actions.contains(&Action::SetMemoryLimit { tenant: TenantId(0), bytes: 80 }));
     assert!(actions.contains(&Action::SetMemoryLimit { tenant: TenantId(2), bytes: 60 }));
-    let evicted: Vec<&Action> = actions.iter().filter(|action| matches!(action, Action::Evict { .. })).collect();
-    assert_eq!(evicted, [&Action::Evict { tenant: TenantId(2) }]);
-    // Nobody but a best-effort tenant is.
-    let standard = TenantView { class: Class::Standard, memory_used: 80, ..TenantView::new(TenantId(3)) };
-    let view = GpuView { tenants: vec![important, standard], memory_total: 80 };
-    assert!(!actions_of(&view).iter().any(|action| matches!(action, Action::Evict { .. })));
-}
-
-#[test]
-fn best_effort_depth_is_cut_at_once_and_given_back_slowly() {
-    let mut sharing = Sharing::default();
-    let mut burst = |bursts: u64, burst: u64| {
-        let latency = TenantView {
-            class: Class::Latency,
-            bursts,
-            burst: Span::from_micros(burst),
-            burst_alone: Span::from_micros(1_000),
-            ..TenantView::new(TenantId(0))
-        };
-        let other = TenantView { class: Class::BestEffort, ..TenantView::new(TenantId(1)) };
-        let mut actions = Vec::new();
-        let view = GpuView { tenants: vec![latency, other], memory_total: 0 };
-        sharing.look(sharing.next_look(), &view, &mut actions);
-        let told = actions.iter().filter_map(|action| match action {
-            Action::SetBudget { tenant: TenantId(1), budget } => Some(budget.to_string()),
-            Action::SetGate { tenant: TenantId(1), gate } => Some(format!("{gate:?}")),
-            _ => None,
-        });
-        told.collect::<Vec<_>>().join(" ")
-    };
-    assert_eq!(burst(0, 0), "Open 200us");
-    assert_eq!(burst(1, 1_050), "");
-    assert_eq!(burst(2, 2_200), "100us");
-    assert_eq!(burst(3, 1_000), "110us");
-    assert_eq!(burst(3, 9_000), "");
-    assert_eq!(burst(4, 9_000), "50us");
-    assert_eq!(burst(5, 9_000), "Held");
-    assert_eq!(burst(6, 1_000), "Open 60us");
 }
 
 /// In how many of the looks somebody had to wait: eight latency tenants, each of which uses a quarter of the time.
@@ -275,9 +245,10 @@ fn those_beside_each_other_do_not_wait_for_each_other() {
 
 /// What a best-effort tenant may use that comes half a second after a latency tenant who uses all of the time, and wants
 /// to launch something for as long again.
-fn allowed_to_a_latecomer(manner: Manner) -> Span {
+fn allowed_to_a_latecomer(controller: Controller) -> Span {
     const LOOKS: u64 = 250;
-    let (mut sharing, mut actions, mut bound) = (Sharing::new(manner), Vec::new(), Span::ZERO);
+    let (mut sharing, mut actions, mut bound) =
+        (Sharing::new(controller, SharingConfig::default()), Vec::new(), Span::ZERO);
     for look in 0..2 * LOOKS {
         let all = TICK.scale(look, 1);
         let busy = TenantView { class: Class::Latency, charged: all, wanted: all, ..TenantView::new(TenantId(0)) };
@@ -296,10 +267,10 @@ fn allowed_to_a_latecomer(manner: Manner) -> Span {
 
 #[test]
 fn rules_of_others_have_no_share_of_ours() {
-    let ours = allowed_to_a_latecomer(Manner::Weft);
+    let ours = allowed_to_a_latecomer(Controller::Weft);
     assert!(ours > Span::ZERO && ours < Span::from_millis(50), "a hundredth of the time: {ours:?}");
-    let slices = Manner::Slices(Span::from_micros(400));
-    for manner in [Manner::Unmanaged, slices, Manner::Gate, Manner::Fikit, Manner::Orion] {
-        assert_eq!(allowed_to_a_latecomer(manner), Span::MAX, "{manner}");
+    let slices = Controller::FixedSlice(Span::from_micros(400));
+    for other in [Controller::Unmanaged, slices, Controller::Gate, Controller::Fikit, Controller::OrionLike] {
+        assert_eq!(allowed_to_a_latecomer(other), Span::MAX, "{other}");
     }
 }

@@ -46,6 +46,18 @@ pub struct Limits {
     pub budget_ns: u64,
     /// When the daemon last gave a sign of life.
     pub heartbeat_ns: u64,
+    /// From when somebody more important is expected to need the GPU, and until when it is waited for.
+    pub reserved_from_ns: u64,
+    /// 0: nobody is.
+    pub reserved_until_ns: u64,
+}
+
+impl Limits {
+    /// Whether the GPU is to be free for somebody who is about to need it. A reservation that is longer than any is rubbish.
+    pub fn is_reserved(&self, now_ns: u64, patience: &Patience) -> bool {
+        let (from, until) = (self.reserved_from_ns, self.reserved_until_ns);
+        from <= now_ns && now_ns < until && until - from <= patience.yield_ns
+    }
 }
 
 /// What becomes of a launch.
@@ -97,7 +109,8 @@ pub fn admit_launch(
         Admission::Exclusive => u64::from(rival.is_on(launch.now_ns, patience)) * patience.recheck_busy_ns,
         _ => hold_ns(launch, &rival, patience),
     };
-    let longest = rivals.into_iter().map(hold).max().unwrap_or(0);
+    let reserved = limits.admission == Admission::Exclusive && !dead && limits.is_reserved(launch.now_ns, patience);
+    let longest = if reserved { patience.recheck_busy_ns } else { rivals.into_iter().map(hold).max().unwrap_or(0) };
     if longest == 0 { Decision::Admit } else { wait(longest.min(patience.recheck_busy_ns)) }
 }
 
@@ -125,7 +138,8 @@ fn hold_ns(launch: &Launch, rival: &BusyPeriod, patience: &Patience) -> u64 {
 }
 
 /// Whether a tenant's work is to be preempted now: the daemon, which is alive, wants it off the GPU during busy periods of
-/// more important tenants, and there is one or its gate is closed. How long that lasts is for the lease to say.
+/// more important tenants, and there is one, or one is expected, or its gate is closed. How long that lasts is for the lease
+/// to say.
 pub fn wants_preemption(
     now_ns: u64,
     limits: &Limits,
@@ -135,7 +149,9 @@ pub fn wants_preemption(
     limits.class == Class::BestEffort
         && limits.admission == Admission::Exclusive
         && !daemon_is_dead(limits.heartbeat_ns, now_ns, patience)
-        && (limits.held || rivals.into_iter().any(|rival| rival.is_on(now_ns, patience)))
+        && (limits.held
+            || limits.is_reserved(now_ns, patience)
+            || rivals.into_iter().any(|rival| rival.is_on(now_ns, patience)))
 }
 
 #[cfg(test)]
@@ -161,6 +177,8 @@ mod tests {
             allowed_ns: NO_LIMIT,
             budget_ns: 200_000,
             heartbeat_ns: NOW - 1_000_000,
+            reserved_from_ns: 0,
+            reserved_until_ns: 0,
         }
     }
 
@@ -226,6 +244,28 @@ mod tests {
     }
 
     #[test]
+    fn who_is_expected_finds_the_gpu_free_and_is_not_waited_for_long() {
+        let exclusive = Limits { admission: Admission::Exclusive, ..limits(Class::BestEffort) };
+        let reserved = |from_ns: u64, until_ns: u64| Limits {
+            reserved_from_ns: from_ns,
+            reserved_until_ns: until_ns,
+            ..exclusive
+        };
+        let is_off = |limits: &Limits| {
+            let off = wants_preemption(NOW, limits, [IDLE], USUAL);
+            assert_eq!(off, decide(&LAUNCH, limits, [IDLE]) == BUSY_WAIT, "{limits:?}");
+            off
+        };
+        assert!(is_off(&reserved(NOW - 1, NOW + 1)) && is_off(&reserved(NOW, NOW + 300_000)));
+        assert!(!is_off(&reserved(NOW + 1, NOW + 300_000)), "not yet");
+        assert!(!is_off(&reserved(NOW - 300_000, NOW)), "no more");
+        assert!(!is_off(&reserved(NOW - 1, u64::MAX)), "rubbish");
+        assert!(!is_off(&Limits { heartbeat_ns: 0, ..reserved(NOW - 1, NOW + 1) }), "nobody is there who said it");
+        let fills = Limits { admission: Admission::GapFill, ..reserved(NOW - 1, NOW + 1) };
+        assert!(!is_off(&fills), "who cannot be preempted is not held either");
+    }
+
+    #[test]
     fn a_kernel_goes_into_a_gap_that_it_fits() {
         let live = limits(Class::BestEffort);
         let check = |busy: u64, gap_ns: u64| {
@@ -246,7 +286,7 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_waits_long_and_busy_periods_hold_nobody_for_ever(
-            words in proptest::collection::vec(any::<u64>(), 12), class in 0u32..3, admission in 0u32..4, held: bool,
+            words in proptest::collection::vec(any::<u64>(), 14), class in 0u32..3, admission in 0u32..4, held: bool,
         ) {
             let launch = Launch {
                 now_ns: words[0], duration_ns: words[1], busy_until_ns: words[2], charged_ns: words[3],
@@ -255,6 +295,7 @@ mod tests {
             let limits = Limits {
                 class: Class::from_word(class), admission: Admission::from_word(admission), held,
                 heartbeat_ns: words[5], allowed_ns: words[6], budget_ns: words[7],
+                reserved_from_ns: words[12], reserved_until_ns: words[13],
             };
             let rival = BusyPeriod { since_ns: words[8], until_ns: words[9], gap_ns: words[10], syncing_since_ns: words[11] };
             let decision = decide(&launch, &limits, [rival]);

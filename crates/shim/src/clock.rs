@@ -195,16 +195,19 @@ impl Clock {
 
     #[inline(never)]
     fn end_burst(&self, page: &TenantPage, done_ns: u64, waited_ns: u64) {
-        let length = done_ns.saturating_sub(page.burst_since_ns.load(Relaxed));
+        let since = page.burst_since_ns.load(Relaxed);
+        let length = done_ns.saturating_sub(since);
         let work = page.charged_ns.load(Relaxed).saturating_sub(self.burst_charged_ns.load(Relaxed));
         if self.looks.end(self.sequence(), work) {
             page.bursts.fetch_add(1, Relaxed);
             page.burst_ns_total.fetch_add(length, Relaxed);
             page.burst_wait_ns_total.fetch_add(waited_ns, Relaxed);
             page.burst_work_ns_total.fetch_add(work, Relaxed);
+            page.burst_ended(since, length, waited_ns, work);
         } else {
             page.unseen_bursts.fetch_add(1, Relaxed);
             page.unseen_burst_ns_total.fetch_add(length, Relaxed);
+            page.burst_ended(since, length, waited_ns, 0);
         }
         page.last_burst_ns.store(length, Relaxed);
         page.burst_since_ns.store(0, Relaxed);

@@ -287,6 +287,8 @@ fn is_held(machine: &Machine) -> bool {
     machine.truth()[0].counters.held != 0
 }
 
+/// What a look at the clock moves it by, about.
+const LOOK_NS: u64 = 1_000;
 /// What it takes to see a burst begin or end and to disable or enable channels, at most: a slow poll and a fast one.
 const SEEN_WITHIN_MS: u64 = 3;
 
@@ -308,9 +310,11 @@ fn what_runs_is_off_the_gpu_within_bursts_of_others() {
         burst(&machine, &daemon, false);
         machine.run_for(&daemon, SEEN_WITHIN_MS);
         assert!(!is_held(&machine), "round {round}");
-        let before = given();
+        let (before, began) = (given(), machine.clock.now_ns());
         machine.run_for(&daemon, 60);
-        assert_eq!(given(), before + 60 * MS, "and has all of it again");
+        // To look at the clock moves it a little.
+        let (got, passed) = (given() - before, machine.clock.now_ns() - began);
+        assert!(got.abs_diff(passed) < 10 * LOOK_NS && passed >= 60 * MS, "and has all of it again: {got} of {passed}");
         let page = daemon.pages()[0];
         assert!(page.preemptions == round && page.preempt_capability == 1 && page.channels == 8, "{page:?}");
     }

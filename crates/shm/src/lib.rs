@@ -40,6 +40,6 @@ pub use page::{
 pub use segment::{Access, Segment};
 pub use share_core::{Admission, Class, NO_LIMIT};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};
-pub use view::{Control, Mode, Tenant};
+pub use view::{Control, Ended, Mode, Tenant};
 #[cfg(not(loom))]
 pub use window::{PageWindow, Seen};

@@ -18,7 +18,7 @@ use std::mem::offset_of;
 /// "WEFT" in memory.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WEFT");
 /// Of the pages and the messages together: a shim and a daemon that differ refuse each other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// How large a page is.
 pub const PAGE_BYTES: usize = 4096;
 /// How many processes may use one GPU at a time.
@@ -39,6 +39,9 @@ pub const BUDGET_NS: u64 = 200_000;
 /// Work of a program that takes turns may be on the GPU for so long after its own clock says that it is done: with one
 /// twentieth of the GPU it takes twenty times as long.
 pub const SLICED_NS: u64 = 10_000_000_000;
+
+/// How many bursts a page remembers: all of a tick, where they take more than an eighth of a millisecond.
+pub(crate) const ENDED: usize = 16;
 
 /// One process on one GPU, by itself. One cache line for each purpose: a kernel's launch writes the clock's, which others read at
 /// theirs, and no other. A program that does much between its launches finds none of them in its caches.
@@ -147,8 +150,29 @@ pub struct TenantPage {
     pub channels: AtomicU32,
     reserved_space: [AtomicU64; 2],
 
+    /// Bursts that ended, of both kinds: the next is written to this place of `ended`, modulo its length.
+    pub ended_bursts: AtomicU64,
+    reserved_ended: [AtomicU64; 7],
+    /// Those that ended last.
+    pub ended: [EndedBurst; ENDED],
+
     #[cfg(not(loom))]
-    rest: [AtomicU64; 456],
+    rest: [AtomicU64; 384],
+}
+
+/// A burst that ended.
+#[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
+#[repr(C)]
+pub struct EndedBurst {
+    /// When it began.
+    pub since_ns: AtomicU64,
+    /// How long it took.
+    pub length_ns: AtomicU64,
+    /// What was waited for the GPU at its end.
+    pub wait_ns: AtomicU64,
+    /// The GPU time that was charged in it; 0 where its launches were only counted.
+    pub work_ns: AtomicU64,
 }
 
 /// What the daemon says to one process on one GPU. A latency tenant's launch reads the first cache line and no other.
@@ -187,7 +211,11 @@ pub struct ControlPage {
     pub above: AtomicU64,
     /// The slots of other processes of the same tenant, one bit each: they share the memory limit.
     pub siblings: AtomicU64,
-    reserved_gate: [AtomicU64; 4],
+    /// When somebody more important is expected to need the GPU: from then on.
+    pub reserved_from_ns: AtomicU64,
+    /// And until then; 0 for nobody.
+    pub reserved_until_ns: AtomicU64,
+    reserved_gate: [AtomicU64; 2],
 
     /// Bytes that the tenant's processes on this GPU may use together; [`NO_LIMIT`] for none.
     pub memory_limit: AtomicU64,
@@ -211,7 +239,23 @@ pub struct ControlPage {
     rest: [AtomicU64; 488],
 }
 
+impl EndedBurst {
+    fn write(&self, since_ns: u64, length_ns: u64, wait_ns: u64, work_ns: u64) {
+        self.since_ns.store(since_ns, Ordering::Relaxed);
+        self.length_ns.store(length_ns, Ordering::Relaxed);
+        self.wait_ns.store(wait_ns, Ordering::Relaxed);
+        self.work_ns.store(work_ns, Ordering::Relaxed);
+    }
+}
+
 impl TenantPage {
+    /// A burst ended. Only the process calls it, one thread at a time; where two do, one burst may be lost or torn.
+    pub fn burst_ended(&self, since_ns: u64, length_ns: u64, wait_ns: u64, work_ns: u64) {
+        let number = self.ended_bursts.load(Ordering::Relaxed);
+        self.ended[number as usize % ENDED].write(since_ns, length_ns, wait_ns, work_ns);
+        self.ended_bursts.store(number.wrapping_add(1), Ordering::Release);
+    }
+
     /// Whoever reads the page sees a process of this tenant that has done nothing yet. The process calls it once, after
     /// it was given the page.
     pub fn occupy(&self, pid: u32, slot: u32, generation: u64, tenant: u32) {
@@ -235,13 +279,16 @@ impl TenantPage {
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
         let more = [&self.burst_wait_ns_total, &self.burst_work_ns_total, &self.confined, &self.preemptions];
-        let unseen = [&self.unseen_bursts, &self.unseen_burst_ns_total];
+        let unseen = [&self.unseen_bursts, &self.unseen_burst_ns_total, &self.ended_bursts];
         for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more).chain(&unseen)
         {
             word.store(0, Ordering::Relaxed);
         }
         for word in &self.hooks {
             word.store(0, Ordering::Relaxed);
+        }
+        for burst in &self.ended {
+            burst.write(0, 0, 0, 0);
         }
         let words = [&self.pid, &self.slot, &self.class, &self.priority, &self.tenant];
         let slices = [&self.slice_capability, &self.slice_us, &self.channel_groups];
@@ -264,6 +311,8 @@ impl ControlPage {
         self.budget_ns.store(BUDGET_NS, Ordering::Relaxed);
         self.above.store(0, Ordering::Relaxed);
         self.siblings.store(0, Ordering::Relaxed);
+        self.reserved_from_ns.store(0, Ordering::Relaxed);
+        self.reserved_until_ns.store(0, Ordering::Relaxed);
         self.others.store(0, Ordering::Relaxed);
         self.memory_limit.store(NO_LIMIT, Ordering::Relaxed);
         self.memory_total.store(0, Ordering::Relaxed);
@@ -300,7 +349,8 @@ const _: () = {
     assert!(offset_of!(TenantPage, hooks) == 320);
     assert!(offset_of!(TenantPage, slice_capability) == 384);
     assert!(offset_of!(TenantPage, preempt_capability) == 404 && offset_of!(TenantPage, channels) == 428);
-    assert!(offset_of!(TenantPage, rest) == 448);
+    assert!(offset_of!(TenantPage, ended_bursts) == 448 && offset_of!(TenantPage, ended) == 512);
+    assert!(offset_of!(TenantPage, rest) == 1024);
 
     assert!(size_of::<ControlPage>() == PAGE_BYTES && align_of::<ControlPage>() == 64);
     assert!(offset_of!(ControlPage, generation) == 8 && offset_of!(ControlPage, heartbeat_ns) == 16);

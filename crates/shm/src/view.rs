@@ -4,7 +4,7 @@
 //! become the value that grants the least.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::page::{BUDGET_NS, ControlPage, GATE_HELD, MAGIC, SLOTS, STATE_LIVE, TenantPage, VERSION};
+use crate::page::{BUDGET_NS, ControlPage, ENDED, GATE_HELD, MAGIC, SLOTS, STATE_LIVE, TenantPage, VERSION};
 use share_core::{Admission, Class, Limits, NO_LIMIT};
 
 /// How tenants share a GPU.
@@ -71,6 +71,26 @@ pub struct Tenant {
     pub preemptions: u64,
     pub preempted: bool,
     pub channels: u32,
+    pub ended_bursts: u64,
+    pub ended: [Ended; ENDED],
+}
+
+/// A burst that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the field of the page with this name")]
+pub struct Ended {
+    pub since_ns: u64,
+    pub length_ns: u64,
+    pub wait_ns: u64,
+    pub work_ns: u64,
+}
+
+impl Tenant {
+    /// The bursts that ended after the first so many, as far as they are remembered.
+    pub fn ended_since(&self, seen: u64) -> impl Iterator<Item = &Ended> {
+        let from = seen.max(self.ended_bursts.saturating_sub(ENDED as u64));
+        (from..self.ended_bursts).map(|number| &self.ended[number as usize % ENDED])
+    }
 }
 
 impl TenantPage {
@@ -125,6 +145,13 @@ impl TenantPage {
             preemptions: word(&self.preemptions),
             preempted: self.preempted.load(Ordering::Relaxed) != 0,
             channels: self.channels.load(Ordering::Relaxed),
+            ended_bursts: self.ended_bursts.load(Ordering::Acquire),
+            ended: self.ended.each_ref().map(|burst| Ended {
+                since_ns: word(&burst.since_ns),
+                length_ns: word(&burst.length_ns),
+                wait_ns: word(&burst.wait_ns),
+                work_ns: word(&burst.work_ns),
+            }),
         })
     }
 }
@@ -154,6 +181,8 @@ pub struct Control {
     pub request_permille: u32,
     pub limit_permille: u32,
     pub revision: u32,
+    pub reserved_from_ns: u64,
+    pub reserved_until_ns: u64,
 }
 
 impl Control {
@@ -179,13 +208,16 @@ impl Control {
         request_permille: 0,
         limit_permille: 1000,
         revision: 0,
+        reserved_from_ns: 0,
+        reserved_until_ns: 0,
     };
 
     /// What decides over a launch.
     #[inline]
     pub fn limits(&self) -> Limits {
         let Control { class, admission, held, allowed_ns, budget_ns, heartbeat_ns, .. } = *self;
-        Limits { class, admission, held, allowed_ns, budget_ns, heartbeat_ns }
+        let Control { reserved_from_ns, reserved_until_ns, .. } = *self;
+        Limits { class, admission, held, allowed_ns, budget_ns, heartbeat_ns, reserved_from_ns, reserved_until_ns }
     }
 }
 
@@ -220,6 +252,8 @@ impl ControlPage {
             request_permille: self.request_permille.load(Ordering::Relaxed).min(1000),
             limit_permille: self.limit_permille.load(Ordering::Relaxed).min(1000),
             revision: self.revision.load(Ordering::Relaxed),
+            reserved_from_ns: word(&self.reserved_from_ns),
+            reserved_until_ns: word(&self.reserved_until_ns),
         })
     }
 }

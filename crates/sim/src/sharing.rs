@@ -27,5 +27,5 @@ pub use pair::{AtRandom, Expected, Pair, Solo, predict};
 pub use policies::{Control, NAMES};
 pub use report::{Report, TenantReport};
 pub use room::{Head, Room, Seat};
-pub use run::run;
+pub use run::{run, run_with};
 pub use scenario::{Kernel, Load, Scenario, TenantSpec};

@@ -79,7 +79,8 @@ fn set_replicas(arguments: &Arguments, name: &str, workers: Workers) -> Result<(
 fn set_rule(arguments: &Arguments) -> Result<()> {
     let rule = arguments.sharing.clone().unwrap_or_default();
     // What is no rule anywhere is said without asking anybody.
-    rule.parse::<policy::sharing::Manner>().map_err(|problem| Misuse(format!("change the rule: {problem}")))?;
+    rule.parse::<policy::sharing::Controller>()
+        .map_err(|problem| Misuse(format!("change the controller: {problem}")))?;
     match daemon::reach()?.ask(&Question::Sharing(rule))? {
         Answer::Sharing(rule) if arguments.json => print_json(&json!({ "sharing": rule })),
         Answer::Sharing(rule) => print(&format!("best-effort programs are let in by: {rule}\n")),

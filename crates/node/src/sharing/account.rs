@@ -8,8 +8,8 @@
 
 use super::ledger::Tenant;
 use super::slot::Seen;
-use policy::sharing::{Action, Admission, Gate, TenantView, WHOLE};
-use policy::{Span, TenantId};
+use policy::sharing::{Action, Admission, Burst, Gate, TenantView, WHOLE};
+use policy::{Span, TenantId, Time};
 use rpc::Way;
 use shm::SLICED_NS;
 use std::collections::VecDeque;
@@ -47,7 +47,8 @@ pub(super) struct Account {
     wanted_ns: u64,
     bursts: u64,
     burst_ns: u64,
-    burst_alone_ns: u64,
+    /// Those that ended in this look, by process.
+    ended: Vec<(u32, shm::Ended)>,
     /// Who else had work since a burst last ended, and in the look in which it did.
     company: Company,
     /// No best-effort work was done during the bursts that ended last.
@@ -73,6 +74,8 @@ pub(super) struct Account {
     pub(super) admission: Admission,
     pub(super) slice: Option<Span>,
     pub(super) space: u32,
+    /// When the GPU is to be free for somebody else, from and until.
+    pub(super) reserved: (u64, u64),
     pub(super) memory_limit: u64,
 }
 
@@ -114,7 +117,7 @@ impl Account {
             wanted_ns: 0,
             bursts: 0,
             burst_ns: 0,
-            burst_alone_ns: 0,
+            ended: Vec::new(),
             company: Company::default(),
             undisturbed: false,
             alone_wait_permille: None,
@@ -134,6 +137,7 @@ impl Account {
             admission: Admission::default(),
             slice: None,
             space: WHOLE,
+            reserved: (0, 0),
             memory_limit: u64::MAX,
         }
     }
@@ -153,12 +157,14 @@ impl Account {
         (self.processes, self.active, self.used_bytes, self.channel_groups) = (0, 0, 0, 0);
         (self.confined, self.preemptions, self.channels) = (0, 0, 0);
         self.look = Look::default();
+        self.ended.clear();
     }
 
-    /// One of its processes, as its page says, if it has said anything yet. `in_turns`: it has the GPU when others leave
-    /// it.
+    /// One of its processes, by number, as its page says, if it has said anything yet. `in_turns`: it has the GPU when
+    /// others leave it.
     pub(super) fn read(
         &mut self,
+        process: u32,
         page: Option<&shm::Tenant>,
         seen: &mut Seen,
         interval: Interval,
@@ -176,6 +182,11 @@ impl Account {
         let charged = grew(page.charged_ns, &mut seen.charged_ns).min(CHARGE_MOST_NS);
         let waited = grew(page.waited_ns, &mut seen.waited_ns).min(CHARGE_MOST_NS);
         let bursts = grew(page.bursts, &mut seen.bursts);
+        let is_sound =
+            |burst: &&shm::Ended| burst.since_ns.checked_add(burst.length_ns).is_some_and(|end| end <= to_ns);
+        let ended = page.ended_since(seen.ended_bursts).filter(is_sound);
+        self.ended.extend(ended.map(|burst| (process, *burst)));
+        seen.ended_bursts = page.ended_bursts;
         let unseen = grew(page.unseen_bursts, &mut seen.unseen_bursts);
         self.launches =
             self.launches.saturating_add(grew(page.launches.saturating_add(page.graph_launches), &mut seen.launches));
@@ -252,6 +263,8 @@ impl Account {
         self.company = self.company.and(company);
         if self.look.bursts > 0 {
             self.end_bursts();
+        }
+        if !self.ended.is_empty() {
             self.undisturbed = !self.company.best_effort;
             self.company = company;
         }
@@ -264,12 +277,7 @@ impl Account {
         }
     }
 
-    /// Bursts ended: how long they took, and how long they would have taken alone.
-    ///
-    /// What others do to a burst shows after its last launch: its host need not wait before that, and waits longer then.
-    /// So alone it would have taken as long less what it waited more than alone. Comparing whole bursts would take a
-    /// host that is slower today for a neighbour on the GPU. Bursts are of all sizes, so what is learned is the waiting
-    /// for the GPU time in them.
+    /// Bursts ended: how long they took, and, where nobody else was there, how long they wait alone.
     fn end_bursts(&mut self) {
         let (work_ns, wait_ns) = (self.look.burst_work_ns, self.look.burst_wait_ns);
         let (took_ns, count) = (self.look.burst_ns, self.look.bursts);
@@ -279,10 +287,29 @@ impl Account {
             self.alone_wait_permille = Some(next);
         }
         self.burst_ns = took_ns / count;
-        self.burst_alone_ns = self.alone_wait_permille.filter(|_| work_ns > 0).map_or(0, |permille| {
-            let alone = (u128::from(work_ns) * u128::from(permille) / 1_000).min(u128::from(u64::MAX)) as u64;
-            (took_ns - wait_ns.saturating_sub(alone).min(took_ns)).max(1) / count
+    }
+
+    /// A burst, and how long it would have taken alone.
+    ///
+    /// What others do to a burst shows after its last launch: its host need not wait before that, and waits longer then.
+    /// So alone it would have taken as long less what it waited more than alone. Comparing whole bursts would take a
+    /// host that is slower today for a neighbour on the GPU. Bursts are of all sizes, so what is learned is the waiting
+    /// for the GPU time in them.
+    fn burst(&self, process: u32, burst: &shm::Ended) -> Burst {
+        let alone = self.alone_wait_permille.map_or(0, |permille| {
+            let wait = u128::from(burst.work_ns) * u128::from(permille) / 1_000;
+            let more = burst.wait_ns.saturating_sub(wait.min(u128::from(u64::MAX)) as u64);
+            // Launches are only counted where nobody else is.
+            let more = if burst.work_ns == 0 { 0 } else { more };
+            burst.length_ns.saturating_sub(more).max(1)
         });
+        Burst {
+            process,
+            began: Time::from_nanos(burst.since_ns),
+            took: Span::from_nanos(burst.length_ns),
+            alone: Span::from_nanos(alone),
+            undisturbed: self.undisturbed,
+        }
     }
 
     /// Whether it had work on the GPU during this look.
@@ -301,15 +328,13 @@ impl Account {
             charged: Span::from_nanos(self.charged_ns),
             wanted: Span::from_nanos(self.wanted_ns),
             burst: Span::from_nanos(self.burst_ns),
-            burst_alone: Span::from_nanos(self.burst_alone_ns),
             bursts: self.bursts,
-            undisturbed: self.undisturbed,
+            ended: self.ended.iter().map(|(process, burst)| self.burst(*process, burst)).collect(),
             objective: tenant.share.slo,
             space: tenant.share.way == Way::Space,
             slices: self.look.slices && tenant.share.way != Way::Space,
             preemptible: self.look.preemptible && tenant.share.way != Way::Space,
             memory_limit: tenant.share.memory.map(|bytes| bytes.0),
-            memory_used: self.used_bytes,
             ..TenantView::new(TenantId(number))
         }
     }
@@ -323,9 +348,8 @@ impl Account {
             Action::SetAdmission { admission, .. } => self.admission = admission,
             Action::SetSlice { slice, .. } => self.slice = slice,
             Action::SetSpace { permille, .. } => self.space = permille,
+            Action::Reserve { from, until, .. } => self.reserved = (from.nanos(), until.nanos()),
             Action::SetMemoryLimit { bytes, .. } => self.memory_limit = bytes,
-            // Programs of users are not ended by this daemon: who asked for too little memory is told so.
-            Action::Evict { .. } => {}
         }
     }
 

@@ -8,7 +8,7 @@ use super::pidfd::Watched;
 use super::room::{Found, NoRoom, Reserved};
 use super::wire::{Answer, Change, Question, Register, Registered, Space, Status, StatusAsked, Stretch, TenantStatus};
 use policy::GpuId;
-use policy::sharing::{Class, Manner};
+use policy::sharing::{Class, Controller};
 use rpc::{Percent, Share, Way};
 use shm::{MAX_MESSAGE, Name, now_ns};
 
@@ -174,14 +174,14 @@ impl Running {
         if user != 0 && user != rustix::process::getuid().as_raw() {
             return Err("only whom the daemon belongs to, and root, may change its rule".into());
         }
-        let manner: Manner = rule.parse()?;
+        let controller: Controller = rule.parse()?;
         for board in &mut self.boards {
-            board.set_manner(manner);
+            board.set_controller(controller);
         }
-        self.manner = manner;
-        tracing::info!(%manner, user, "best-effort programs are let in by another rule");
+        self.controller = controller;
+        tracing::info!(%controller, user, "best-effort programs are let in by another controller");
         self.tick_now = true;
-        Ok(manner.to_string())
+        Ok(controller.to_string())
     }
 
     /// Lets a tenant have what its load asks for, once everybody has what it was promised.
@@ -222,7 +222,7 @@ impl Running {
             driver: self.config.gpus.driver.clone(),
             problem: self.config.gpus.problem.clone(),
             no_space: self.mps.as_ref().and_then(|mps| mps.ready().err()),
-            sharing: self.manner.to_string(),
+            sharing: self.controller.to_string(),
             ..Status::default()
         };
         let mut bytes = 0;

@@ -11,7 +11,7 @@ use super::ledger::{Ledger, Token};
 use super::pidfd::Watched;
 use super::slot::{Notes, Occupant, Seen, Slot};
 use super::wire::{GpuStatus, TenantStatus};
-use policy::sharing::{Action, Admission, Class, GpuView, Manner, Sharing, WHOLE};
+use policy::sharing::{Action, Admission, Class, Controller, GpuView, Sharing, WHOLE};
 use policy::{TenantId, Time};
 use rpc::Way;
 use shm::{ControlPage, SLOTS};
@@ -72,9 +72,9 @@ impl Board {
         }
     }
 
-    /// Best-effort programs are let in by this rule from now on.
-    pub(super) fn set_manner(&mut self, manner: Manner) {
-        self.sharing.set_manner(manner);
+    /// Best-effort programs are let in by this controller from now on.
+    pub(super) fn set_controller(&mut self, controller: Controller) {
+        self.sharing.set_controller(controller);
     }
 
     /// Whether any process is here.
@@ -181,13 +181,13 @@ impl Board {
             account.begin();
         }
         let memory = self.gpu.memory_bytes;
-        for slot in &mut self.slots {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
             let page = slot.read();
             let Some(occupant) = &mut slot.occupant else { continue };
             let account = self.accounts.entry(occupant.tenant).or_insert_with(Account::new);
             let share = ledger.get(occupant.tenant).map(|tenant| &tenant.share);
             let in_turns = share.is_some_and(|share| share.class == Class::BestEffort && share.way != Way::Space);
-            account.read(page.as_ref(), &mut occupant.seen, interval, memory, in_turns);
+            account.read(index as u32, page.as_ref(), &mut occupant.seen, interval, memory, in_turns);
         }
         self.accounts.retain(|_, account| account.processes > 0);
         let is_best_effort =
@@ -240,6 +240,7 @@ impl Board {
                 },
                 budget_ns: account.budget.nanos(),
                 held: account.held,
+                reserved: account.reserved,
                 memory_limit: share.memory.map_or(shm::NO_LIMIT, |bytes| bytes.0.min(account.memory_limit)),
                 memory_total: share.memory.map_or(0, |bytes| bytes.0),
                 slice_us: account.slice.map_or(0, |slice| (slice.nanos() / 1_000) as u32),
@@ -293,7 +294,7 @@ impl Board {
                 preemptions: account.preemptions,
                 channels: account.channels,
                 held: account.held,
-                takes_permille: self.sharing.takes(TenantId(*number)).map_or(0, |takes| takes.min(1_000_000) as u32),
+                takes_permille: self.sharing.slowdown(TenantId(*number)).map_or(0, |takes| takes.min(1_000_000) as u32),
                 note: self.note(now_ns, *number, account, ledger),
             })
         });
@@ -315,7 +316,7 @@ impl Board {
             return "suspended".to_owned();
         }
         let best_effort = ledger.get(number).is_some_and(|tenant| tenant.share.class == Class::BestEffort);
-        let Some((beside, ratio)) = self.sharing.worst().filter(|_| best_effort) else { return String::new() };
+        let Some((beside, ratio)) = self.sharing.most_slowed().filter(|_| best_effort) else { return String::new() };
         let name = ledger.get(beside.0).map_or("a latency program", |tenant| &tenant.name);
         let what = match (account.held, account.space, account.slice) {
             (true, ..) => "held".to_owned(),
@@ -326,8 +327,8 @@ impl Board {
         };
         match ratio {
             // Alone its bursts were next to nothing, so by how much says nothing.
-            100_000.. => format!("{what}: {name} takes more than 100 times what it may"),
-            _ => format!("{what}: {name} takes {}.{:02} of what it may", ratio / 1_000, ratio % 1_000 / 10),
+            100_000.. => format!("{what}: {name} takes more than 100 times what it takes alone"),
+            _ => format!("{what}: {name} takes {}.{:02} of what it takes alone", ratio / 1_000, ratio % 1_000 / 10),
         }
     }
 
@@ -364,6 +365,7 @@ struct Told {
     allowed_ns: u64,
     budget_ns: u64,
     held: bool,
+    reserved: (u64, u64),
     memory_limit: u64,
     memory_total: u64,
     slice_us: u32,
@@ -402,6 +404,8 @@ impl Told {
         word(&page.siblings, self.siblings);
         word(&page.others, self.others);
         word(&page.budget_ns, self.budget_ns);
+        word(&page.reserved_from_ns, self.reserved.0);
+        word(&page.reserved_until_ns, self.reserved.1);
         let total = word(&page.memory_total, self.memory_total);
         let limit = word(&page.memory_limit, self.memory_limit);
         if limit != self.memory_limit || total != self.memory_total || slice != self.slice_us {
@@ -432,8 +436,8 @@ fn tenant_of(action: Action) -> TenantId {
         | Action::SetAdmission { tenant, .. }
         | Action::SetSlice { tenant, .. }
         | Action::SetSpace { tenant, .. }
-        | Action::SetMemoryLimit { tenant, .. }
-        | Action::Evict { tenant } => tenant,
+        | Action::Reserve { tenant, .. }
+        | Action::SetMemoryLimit { tenant, .. } => tenant,
     }
 }
 

@@ -11,7 +11,7 @@ use super::place::Place;
 use super::room::Reserved;
 use super::store::Store;
 use anyhow::{Context, Result};
-use policy::sharing::{Manner, TICK};
+use policy::sharing::{Controller, SharingConfig};
 use rpc::Share;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
@@ -114,7 +114,8 @@ pub(super) struct Running {
     last_token: Token,
     pub(super) ledger: Ledger,
     pub(super) boards: Vec<Board>,
-    pub(super) manner: Manner,
+    pub(super) controller: Controller,
+    pub(super) sharing: SharingConfig,
     /// Room that is being made.
     pub(super) reserved: Vec<Reserved>,
     /// Where there are GPUs.
@@ -159,7 +160,8 @@ impl Running {
             last_token: 0,
             ledger,
             boards,
-            manner: Manner::default(),
+            controller: Controller::default(),
+            sharing: SharingConfig::default(),
             reserved: Vec::new(),
             mps,
             store,
@@ -213,7 +215,7 @@ impl Running {
             tracing::info!(tenant = gone.name, "gone");
             self.write_now = true;
         }
-        if self.tick_now || now >= self.ticked_ns + TICK.nanos() {
+        if self.tick_now || now >= self.ticked_ns + self.sharing.tick.nanos() {
             (self.tick_now, self.ticked_ns) = (false, now);
             for board in self.boards.iter_mut().filter(|board| !board.is_idle()) {
                 board.tick(now, &self.ledger);
@@ -254,7 +256,7 @@ impl Running {
             }
         }
         let working = self.boards.iter().any(|board| !board.is_idle());
-        let tick = working.then(|| self.ticked_ns + TICK.nanos());
+        let tick = working.then(|| self.ticked_ns + self.sharing.tick.nanos());
         let accept = (now < self.accept_from_ns).then_some(self.accept_from_ns);
         let times = [tick, accept, self.ledger.next_sweep_ns(now), self.idle_until_ns()];
         let timeout = times.into_iter().flatten().min().map(|until| timespec(until.saturating_sub(now)));

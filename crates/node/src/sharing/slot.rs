@@ -68,6 +68,7 @@ pub(super) struct Seen {
     pub(super) busy_until_ns: u64,
     pub(super) burst_wait_ns_total: u64,
     pub(super) burst_work_ns_total: u64,
+    pub(super) ended_bursts: u64,
     pub(super) unseen_bursts: u64,
     pub(super) unseen_burst_ns_total: u64,
     /// How often its work had been taken off the GPU, and whether it was off.

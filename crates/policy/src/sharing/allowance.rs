@@ -6,19 +6,24 @@
 //! 2. What was used beyond the bucket is a debt, and is paid off before the next launch, however many ticks that
 //!    takes: a kernel ten times as long as a tick costs what it took, no more and no less.
 //! 3. Over any window, no more than the limit and one kernel, whatever the bucket says.
-//! 4. A debt is forgotten beyond [`DEBT_MAX`] of waiting, so that one wrong reading stops nobody for good.
+//! 4. A debt is forgotten beyond [`SharingConfig::debt_most`] of waiting, so that one wrong reading stops nobody for good.
 
-use super::window::{WINDOW, Window};
-use super::{TICK, WHOLE};
+use super::window::Window;
+use super::{SharingConfig, WHOLE};
 use crate::{Span, Time};
 
-/// A bucket holds what its rate brings in this long, if nothing is wanted of it.
-const CREDIT: Span = TICK.scale(2, 1);
-/// What a tenant wants is what it wanted over this long, if that is more than over the window: it wakes faster than it
-/// falls asleep.
-const LATELY: Span = TICK.scale(10, 1);
-/// Nobody waits longer than this for what it used.
-const DEBT_MAX: Span = Span::from_secs(10);
+impl SharingConfig {
+    /// A bucket holds what its rate brings in this long, if nothing is wanted of it.
+    fn credit(&self) -> Span {
+        self.tick.scale(2, 1)
+    }
+
+    /// What a tenant wants is what it wanted over this long, if that is more than over the window: it wakes faster than it
+    /// falls asleep.
+    fn lately(&self) -> Span {
+        self.tick.scale(10, 1)
+    }
+}
 
 /// One tenant's bucket and the counters that it is kept by.
 #[derive(Clone, Debug)]
@@ -37,48 +42,48 @@ impl Allowance {
     }
 
     /// Takes a reading of the counters and takes what was used out of the bucket.
-    pub(super) fn read(&mut self, now: Time, charged: Span, wanted: Span) {
+    pub(super) fn read(&mut self, now: Time, charged: Span, wanted: Span, config: &SharingConfig) {
         let (_, before) = self.charged.last();
         if charged < before || wanted < self.wanted.last().1 {
             *self = Allowance::new(now, charged, wanted);
             return;
         }
         self.bucket = self.bucket.saturating_sub_unsigned((charged - before).nanos());
-        self.charged.read(now, charged);
-        self.wanted.read(now, wanted);
+        self.charged.read(now, charged, config.window);
+        self.wanted.read(now, wanted, config.window);
     }
 
     /// What it used over the window, in thousandths.
-    pub(super) fn used(&self) -> u32 {
-        self.charged.rate(WINDOW).unwrap_or(0)
+    pub(super) fn used(&self, config: &SharingConfig) -> u32 {
+        self.charged.rate(config.window).unwrap_or(0)
     }
 
     /// What it could use: all, when it is new; what it wanted lately or over the window, whichever is more.
-    pub(super) fn demand(&self) -> u32 {
-        let lately = self.wanted.rate(LATELY).unwrap_or(WHOLE);
-        lately.max(self.wanted.rate(WINDOW).unwrap_or(WHOLE)).min(WHOLE)
+    pub(super) fn demand(&self, config: &SharingConfig) -> u32 {
+        let lately = self.wanted.rate(config.lately()).unwrap_or(WHOLE);
+        lately.max(self.wanted.rate(config.window).unwrap_or(WHOLE)).min(WHOLE)
     }
 
     /// Fills the bucket at `rate` for the time that `passed`, and says what the charge may grow to.
-    pub(super) fn grant(&mut self, passed: Span, rate: u32, limit: u32) -> Span {
+    pub(super) fn grant(&mut self, passed: Span, rate: u32, limit: u32, config: &SharingConfig) -> Span {
         let (_, charged) = self.charged.last();
         if rate >= WHOLE {
-            self.bucket = worth(CREDIT, WHOLE);
+            self.bucket = worth(config.credit(), WHOLE);
             self.left_over = false;
             return Span::MAX;
         }
         let whole = u64::from(WHOLE);
         // At no rate at all a debt would last for ever.
-        let owed_max = worth(DEBT_MAX, rate.max(1));
-        let wanting = self.wanted.rate(TICK).is_some_and(|wanted| wanted > WHOLE / 2);
-        let most = worth(if wanting { WINDOW } else { CREDIT }, rate);
+        let owed_max = worth(config.debt_most, rate.max(1));
+        let wanting = self.wanted.rate(config.tick).is_some_and(|wanted| wanted > WHOLE / 2);
+        let most = worth(if wanting { config.window } else { config.credit() }, rate);
         self.bucket = (self.bucket.max(-owed_max) + worth(passed, rate)).min(most);
         // The window that will have passed at the next look.
-        let (_, at_start) = self.charged.before(WINDOW - TICK);
-        let limited = at_start + WINDOW.scale(u64::from(limit), whole);
+        let (_, at_start) = self.charged.before(config.window - config.tick);
+        let limited = at_start + config.window.scale(u64::from(limit), whole);
         let allowed = Span::from_nanos(charged.nanos().saturating_add_signed(self.bucket)).min(limited);
         // Who is held by its own limit lacks nothing, however full its bucket is.
-        self.left_over = allowed >= charged + Span::from_nanos(worth(CREDIT, rate).unsigned_abs());
+        self.left_over = allowed >= charged + Span::from_nanos(worth(config.credit(), rate).unsigned_abs());
         allowed
     }
 }

@@ -14,9 +14,8 @@
 
 use super::{Class, WHOLE};
 
-/// What nobody is denied, in thousandths, unless so many want it that it would come to more than [`LEAST_OF_ALL`].
-const LEAST: u32 = 10;
-const LEAST_OF_ALL: u32 = 250;
+/// What nobody is denied comes to no more than this for all of them, in thousandths.
+const LEAST_OF_ALL: u32 = WHOLE / 4;
 
 /// What a tenant may have, and what it could use. All in thousandths of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +42,11 @@ impl Claim {
     }
 }
 
-/// The most that each tenant may use, in the order of the claims, when `capacity` can be used in all.
-pub fn divide(capacity: u32, claims: &[Claim]) -> Vec<u32> {
+/// The most that each tenant may use, in the order of the claims, when `capacity` can be used in all and nobody is denied
+/// `least`.
+pub fn divide(capacity: u32, least: u32, claims: &[Claim]) -> Vec<u32> {
     let hungry = claims.iter().filter(|claim| claim.wants() > 0).count().max(1) as u32;
-    let least = LEAST.min(LEAST_OF_ALL / hungry);
+    let least = least.min(LEAST_OF_ALL / hungry);
     let mut given: Vec<u32> = claims.iter().map(|claim| claim.wants().min(least)).collect();
     let gives_way = |index: usize| claims[index].class == Class::BestEffort;
     let firm_least: u32 = (0..claims.len()).filter(|index| !gives_way(*index)).map(|index| given[index]).sum();
@@ -125,7 +125,7 @@ mod tests {
             }
         };
         let claims: Vec<Claim> = claims.lines().map(str::trim).filter(|line| !line.is_empty()).map(claim).collect();
-        assert_eq!(divide(capacity, &claims), expected);
+        assert_eq!(divide(capacity, 10, &claims), expected);
     }
 
     #[test]

@@ -11,16 +11,11 @@
 //!    is worth no more than wanting everything.
 
 use super::allowance::Allowance;
-use super::manner::{Hold, Rule};
-use super::{Action, Claim, Class, GpuView, Manner, TenantView, WHOLE, divide};
+use super::controllers::{Control, Throttle};
+use super::{Action, Claim, Class, Controller, GpuView, SharingConfig, TenantView, WHOLE, divide};
 use crate::{Span, TenantId, Time};
 use std::collections::BTreeMap;
 
-/// How often the driver looks when nothing happens.
-pub const TICK: Span = Span::from_millis(2);
-/// Capacity is never thought to be less. Two programs that wait for the GPU after every millisecond lose a fifth of an
-/// H200 to switching between them.
-const CAPACITY_LEAST: u32 = 600;
 /// A tenant that has this much less than it could use is short, in thousandths.
 const SHORT: u32 = 10;
 /// And not for a moment: on average over about this many looks. A kernel of somebody else's takes longer than a few.
@@ -29,8 +24,6 @@ const SHORT_OVER: u32 = 8;
 const ALWAYS: u32 = 950;
 /// Capacity is tried again, by one thousandth, after this many looks without anybody short.
 const PATIENCE: u32 = 2;
-/// One tenant is evicted at a time, and then there is time to see what that gave.
-const EVICT_EVERY: Span = Span::from_secs(1);
 
 /// What was last said to a tenant.
 #[derive(Clone, Debug)]
@@ -40,54 +33,56 @@ struct Tenant {
     lacked: u32,
     rate: u32,
     allowed: Option<Span>,
-    hold: Option<Hold>,
+    throttle: Option<Throttle>,
     memory: Option<u64>,
 }
 
 /// The state of one GPU's sharing.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sharing {
+    config: SharingConfig,
     tenants: BTreeMap<TenantId, Tenant>,
-    rule: Rule,
+    controller: Box<dyn Control>,
     /// What tenants can use in all, in thousandths: switching between them costs some.
     capacity: u32,
     patience: u32,
     looked: Time,
-    evicted: Option<Time>,
 }
 
 impl Default for Sharing {
     fn default() -> Sharing {
-        Sharing::new(Manner::default())
+        Sharing::new(Controller::default(), SharingConfig::default())
     }
 }
 
 impl Sharing {
     /// Nobody is here yet.
-    pub fn new(manner: Manner) -> Sharing {
+    pub fn new(controller: Controller, config: SharingConfig) -> Sharing {
         Sharing {
             tenants: BTreeMap::new(),
-            rule: Rule::new(manner),
+            controller: controller.start(&config),
+            config,
             capacity: WHOLE,
             patience: PATIENCE,
             looked: Time::ZERO,
-            evicted: None,
         }
     }
 
-    /// Best-effort tenants are let in by this rule from now on.
-    pub fn set_manner(&mut self, manner: Manner) {
-        self.rule = Rule::new(manner);
+    /// Best-effort tenants are let in by this controller from now on.
+    pub fn set_controller(&mut self, controller: Controller) {
+        self.controller = controller.start(&self.config);
     }
 
-    /// How long a latency tenant's bursts take at present, in thousandths of what they may; `None` while that is not known.
-    pub fn takes(&self, tenant: TenantId) -> Option<u64> {
-        self.rule.takes(tenant)
+    /// How long a latency tenant's bursts take at present, in thousandths of what they take alone; `None` while that is not
+    /// known.
+    pub fn slowdown(&self, tenant: TenantId) -> Option<u64> {
+        self.controller.slowdown(tenant)
     }
 
-    /// The latency tenant that suffers most at present, and how long its bursts take, in thousandths of what they may.
-    pub fn worst(&self) -> Option<(TenantId, u64)> {
-        self.rule.worst()
+    /// The latency tenant that is slowed down most at present, and by how much in thousandths, while best-effort work is
+    /// throttled for it.
+    pub fn most_slowed(&self) -> Option<(TenantId, u64)> {
+        self.controller.most_slowed()
     }
 
     /// Looks at everybody and says what to do.
@@ -98,18 +93,18 @@ impl Sharing {
         for tenant in &view.tenants {
             self.tenants
                 .entry(tenant.id)
-                .and_modify(|known| known.allowance.read(now, tenant.charged, tenant.wanted))
+                .and_modify(|known| known.allowance.read(now, tenant.charged, tenant.wanted, &self.config))
                 .or_insert_with(|| Tenant::new(now, tenant));
         }
-        self.rule.look(now, view);
+        self.controller.look(now, view);
         self.share(passed, view, out);
-        self.holds(view, out);
-        self.memory(now, view, out);
+        self.throttle(view, out);
+        self.memory(view, out);
     }
 
     /// When to look next, if nothing happens before.
     pub fn next_look(&self) -> Time {
-        self.looked + TICK
+        self.looked + self.config.tick
     }
 
     /// The share that a tenant may use at present, in thousandths.
@@ -121,23 +116,24 @@ impl Sharing {
         let claim = |tenant: &TenantView| {
             let known = &self.tenants[&tenant.id].allowance;
             let (request, limit) = (tenant.request.min(WHOLE), tenant.limit.min(WHOLE));
-            let (demand, used) = (known.demand(), known.used());
+            let (demand, used) = (known.demand(&self.config), known.used(&self.config));
             let (class, rank, request) = (tenant.class, tenant.rank(), request.min(limit));
             Claim { class, rank, request, stretched: tenant.stretched.min(limit), limit, demand, used }
         };
         let claims: Vec<Claim> = view.tenants.iter().map(claim).collect();
         self.learn_capacity(view, &claims);
-        let rates = divide(self.capacity, &self.to_divide(view, &claims));
+        let rates = divide(self.capacity, self.config.share_least, &self.to_divide(view, &claims));
         // Kernels beside each other take more time together than passes: there is none to divide.
         let beside = view.tenants.iter().zip(&claims).all(|(tenant, claim)| tenant.space || claim.demand == 0);
         for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
-            let let_in = claim.class == Class::BestEffort && !self.rule.divides();
+            let let_in = claim.class == Class::BestEffort && !self.controller.divides();
             let rate = if beside || let_in { claim.limit } else { rate };
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             // The guarantee stands whether or not it was wanted lately.
-            known.rate = rate.max(claim.request).min(rule_rate(&self.rule, tenant, view));
+            known.rate = rate.max(claim.request).min(most(&*self.controller, tenant, view));
             let alone = view.tenants.len() == 1 && claim.limit == WHOLE;
-            let allowed = known.allowance.grant(passed, if alone { WHOLE } else { known.rate }, claim.limit);
+            let allowed =
+                known.allowance.grant(passed, if alone { WHOLE } else { known.rate }, claim.limit, &self.config);
             if known.allowed != Some(allowed) {
                 known.allowed = Some(allowed);
                 out.push(Action::SetAllowance { tenant: tenant.id, allowed });
@@ -149,7 +145,7 @@ impl Sharing {
     /// to them.
     fn to_divide(&self, view: &GpuView, claims: &[Claim]) -> Vec<Claim> {
         let mut yielding = view.tenants.iter().filter(|tenant| tenant.class == Class::BestEffort);
-        let beside = yielding.all(|tenant| self.rule.is_beside(tenant, view));
+        let beside = yielding.all(|tenant| self.controller.is_beside(tenant, view));
         let used = |claim: &Claim| if beside && claim.class != Class::BestEffort { 0 } else { claim.used };
         claims.iter().map(|claim| Claim { used: used(claim), ..*claim }).collect()
     }
@@ -169,7 +165,7 @@ impl Sharing {
         let used: u32 = claims.iter().map(|claim| claim.used).sum();
         if short && claims.len() > 1 {
             let over = self.capacity.saturating_sub(used);
-            self.capacity = (self.capacity - over.div_ceil(32).min(self.capacity)).max(CAPACITY_LEAST);
+            self.capacity = (self.capacity - over.div_ceil(32).min(self.capacity)).max(self.config.capacity_least);
             self.patience = PATIENCE;
         } else if self.patience == 0 {
             self.capacity = (self.capacity + 1).min(WHOLE);
@@ -179,29 +175,32 @@ impl Sharing {
         }
     }
 
-    fn holds(&mut self, view: &GpuView, out: &mut Vec<Action>) {
+    fn throttle(&mut self, view: &GpuView, out: &mut Vec<Action>) {
         for tenant in &view.tenants {
-            let best_effort = tenant.class == Class::BestEffort;
-            let hold = if best_effort { self.rule.hold(tenant, view) } else { self.rule.hold_latency(tenant, view) };
+            let now = match tenant.class {
+                Class::BestEffort => self.controller.throttle(tenant, view),
+                _ => self.controller.others(tenant, view),
+            };
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
-            let before = known.hold.replace(hold);
+            let before = known.throttle.replace(now);
             let tenant = tenant.id;
-            let mut say = |changed: bool, action: Action| {
-                if changed {
+            let mut say = |changed: &dyn Fn(&Throttle) -> bool, action: Action| {
+                if before.as_ref().is_none_or(changed) {
                     out.push(action);
                 }
             };
-            let (gate, budget, admission) = (hold.gate, hold.budget, hold.admission);
-            say(before.is_none_or(|before| before.gate != gate), Action::SetGate { tenant, gate });
-            say(before.is_none_or(|before| before.budget != budget), Action::SetBudget { tenant, budget });
-            say(before.is_none_or(|before| before.admission != admission), Action::SetAdmission { tenant, admission });
-            let (slice, permille) = (hold.slice, hold.space);
-            say(before.is_none_or(|before| before.slice != slice), Action::SetSlice { tenant, slice });
-            say(before.is_none_or(|before| before.space != permille), Action::SetSpace { tenant, permille });
+            let Throttle { gate, budget, admission, slice, space, .. } = now;
+            say(&|before| before.gate != gate, Action::SetGate { tenant, gate });
+            say(&|before| before.budget != budget, Action::SetBudget { tenant, budget });
+            say(&|before| before.admission != admission, Action::SetAdmission { tenant, admission });
+            say(&|before| before.slice != slice, Action::SetSlice { tenant, slice });
+            say(&|before| before.space != space, Action::SetSpace { tenant, permille: space });
+            let (from, until) = now.reserved.unwrap_or((Time::ZERO, Time::ZERO));
+            say(&|before| before.reserved != now.reserved, Action::Reserve { tenant, from, until });
         }
     }
 
-    fn memory(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
+    fn memory(&mut self, view: &GpuView, out: &mut Vec<Action>) {
         for tenant in &view.tenants {
             let bytes = tenant.memory_limit.unwrap_or(u64::MAX).min(view.memory_total);
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
@@ -209,31 +208,17 @@ impl Sharing {
                 out.push(Action::SetMemoryLimit { tenant: tenant.id, bytes });
             }
         }
-        if self.evicted.is_some_and(|at| now < at + EVICT_EVERY) {
-            return;
-        }
-        let refused = view.tenants.iter().filter(|tenant| tenant.memory_refused);
-        let Some(refused) = refused.map(TenantView::rank).min() else { return };
-        let held = |tenant: &&TenantView| {
-            tenant.class == Class::BestEffort && tenant.rank() > refused && tenant.memory_used > 0
-        };
-        // The least important, and of those the one that gives back the most.
-        let victim = view.tenants.iter().filter(held).max_by_key(|tenant| (tenant.rank(), tenant.memory_used));
-        if let Some(victim) = victim {
-            self.evicted = Some(now);
-            out.push(Action::Evict { tenant: victim.id });
-        }
     }
 }
 
 impl Tenant {
     fn new(now: Time, tenant: &TenantView) -> Tenant {
         let allowance = Allowance::new(now, tenant.charged, tenant.wanted);
-        Tenant { allowance, lacked: 0, rate: 0, allowed: None, hold: None, memory: None }
+        Tenant { allowance, lacked: 0, rate: 0, allowed: None, throttle: None, memory: None }
     }
 }
 
-/// What the rule lets a tenant have at most, in thousandths.
-fn rule_rate(rule: &Rule, tenant: &TenantView, view: &GpuView) -> u32 {
-    if tenant.class == Class::BestEffort { rule.hold(tenant, view).rate } else { WHOLE }
+/// What the controller lets a tenant have at most, in thousandths.
+fn most(controller: &dyn Control, tenant: &TenantView, view: &GpuView) -> u32 {
+    if tenant.class == Class::BestEffort { controller.throttle(tenant, view).rate } else { WHOLE }
 }

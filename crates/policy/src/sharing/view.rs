@@ -1,8 +1,23 @@
 //! What the slow plane sees of a GPU and what it can do: its inputs and powers, as plain data.
 
 use super::WHOLE;
-use crate::{Span, TenantId};
+use crate::{Span, TenantId, Time};
 use share_core::{Admission, Class};
+
+/// Work of a process, from the first launch to the end of the wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// Whose: requests of one process wait for each other.
+    pub process: u32,
+    /// When it began.
+    pub began: Time,
+    /// How long it took.
+    pub took: Span,
+    /// How long it would have taken alone; zero when that is not known.
+    pub alone: Span,
+    /// No best-effort work was on the GPU during it.
+    pub undisturbed: bool,
+}
 
 /// One tenant, as its page and its registration say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,13 +40,11 @@ pub struct TenantView {
     pub wanted: Span,
     /// How long its last burst took, from the first launch to the end of the sync; zero before the first.
     pub burst: Span,
-    /// How long such a burst takes alone; zero when that is not known.
-    pub burst_alone: Span,
     /// Bursts that it has finished.
     pub bursts: u64,
-    /// No best-effort work was on the GPU during its last burst.
-    pub undisturbed: bool,
-    /// How long a burst may take, where it was said.
+    /// Those that ended since the last look, in the order of their ends. Some may be missing.
+    pub ended: Vec<Burst>,
+    /// How long a request may take, where it was said.
     pub objective: Option<Span>,
     /// It shares in space: its kernels run beside those of others that do.
     pub space: bool,
@@ -41,10 +54,6 @@ pub struct TenantView {
     pub preemptible: bool,
     /// Bytes it may allocate; `None`: as many as there are.
     pub memory_limit: Option<u64>,
-    /// Bytes it has allocated.
-    pub memory_used: u64,
-    /// It was refused memory since the last look although it was within its limit.
-    pub memory_refused: bool,
 }
 
 impl TenantView {
@@ -60,16 +69,13 @@ impl TenantView {
             charged: Span::ZERO,
             wanted: Span::ZERO,
             burst: Span::ZERO,
-            burst_alone: Span::ZERO,
             bursts: 0,
-            undisturbed: false,
+            ended: Vec::new(),
             objective: None,
             space: false,
             slices: false,
             preemptible: false,
             memory_limit: None,
-            memory_used: 0,
-            memory_refused: false,
         }
     }
 
@@ -142,16 +148,20 @@ pub enum Action {
         /// In thousandths.
         permille: u32,
     },
+    /// Keep a tenant off the GPU around the time at which somebody is expected to need it; an end of zero for nobody.
+    Reserve {
+        /// Whom.
+        tenant: TenantId,
+        /// From when.
+        from: Time,
+        /// Until when.
+        until: Time,
+    },
     /// Bound what a tenant may allocate.
     SetMemoryLimit {
         /// Whose.
         tenant: TenantId,
         /// Bytes; never more than the GPU has.
         bytes: u64,
-    },
-    /// End a best-effort tenant: somebody more important was refused memory that is his to have.
-    Evict {
-        /// Whom.
-        tenant: TenantId,
     },
 }

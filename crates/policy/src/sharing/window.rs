@@ -3,9 +3,6 @@
 use crate::{Span, Time};
 use std::collections::VecDeque;
 
-/// Shares are kept over this long.
-pub const WINDOW: Span = Span::from_millis(100);
-
 /// Readings of one counter, a window's worth and one older.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
@@ -19,13 +16,13 @@ impl Window {
     }
 
     /// A reading. Times do not go back.
-    pub(super) fn read(&mut self, now: Time, value: Span) {
+    pub(super) fn read(&mut self, now: Time, value: Span, window: Span) {
         match self.readings.back_mut() {
             Some(last) if last.0 == now => last.1 = value,
             _ => self.readings.push_back((now, value)),
         }
         // One reading at or before the start of the window stays: it is the value there.
-        while self.readings.get(1).is_some_and(|(at, _)| *at + WINDOW <= now) {
+        while self.readings.get(1).is_some_and(|(at, _)| *at + window <= now) {
             self.readings.pop_front();
         }
     }

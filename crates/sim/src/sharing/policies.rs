@@ -15,6 +15,7 @@ mod xsched;
 use super::gpu::Mode;
 use super::room::{Room, Seat};
 use super::scenario::Scenario;
+use policy::sharing::SharingConfig;
 use policy::{Span, Time};
 
 /// What becomes of a launch.
@@ -68,6 +69,11 @@ pub trait Control {
         None
     }
 
+    /// When [`Control::off_until`] may change by itself. Asked after every tick.
+    fn look_at(&self, _tenant: usize) -> Option<Time> {
+        None
+    }
+
     /// How often [`Control::on_tick`] is due.
     fn tick(&self) -> Option<Span> {
         None
@@ -102,11 +108,11 @@ pub(super) fn none() -> Box<dyn Control> {
 }
 
 /// The policy of this name, for this scenario.
-pub(super) fn by_name(name: &str, scenario: &Scenario) -> Option<Box<dyn Control>> {
+pub(super) fn by_name(name: &str, scenario: &Scenario, config: SharingConfig) -> Option<Box<dyn Control>> {
     let tenants = scenario.tenants.len();
     Some(match name {
-        "weft" => Box::new(weft::Weft::new(scenario, false)),
-        "weft-time" => Box::new(weft::Weft::new(scenario, true)),
+        "weft" => Box::new(weft::Weft::new(scenario, false, config)),
+        "weft-time" => Box::new(weft::Weft::new(scenario, true, config)),
         "default" => none(),
         "mps" => Box::new(unmanaged::Unmanaged { mode: Some(Mode::Concurrent) }),
         "priority" => Box::new(strict::Strict),

@@ -2,7 +2,7 @@
 //! while it was alone. How long a kernel really takes and when the next one comes is nobody's to know.
 
 use super::gpu::GpuSpec;
-use policy::sharing::Class;
+use policy::sharing::{Burst, Class};
 use policy::{Span, Time};
 
 /// Everybody, in the order of the scenario.
@@ -64,6 +64,8 @@ pub struct Seat {
     pub burst_alone: Span,
     /// Bursts that have ended.
     pub bursts: u64,
+    /// Those since the policy's clock last ticked.
+    pub ended: Vec<Burst>,
     /// GPU time x SMs charged so far.
     pub charged: Span,
     /// It works on a request: known to those who are told where tasks begin and end.

@@ -9,13 +9,18 @@ use super::room::{Head, Room, Seat};
 use super::scenario::{Load, Scenario, TenantSpec};
 use super::tenant::{Doing, QUEUE, Request, Tenant};
 use crate::event_queue::EventQueue;
-use policy::sharing::WHOLE;
+use policy::sharing::{Burst, Class, SharingConfig, WHOLE};
 use policy::{Span, Time};
 
 /// Runs a scenario under a policy; `None` when there is no policy of this name.
 pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
+    run_with(scenario, policy, SharingConfig::default())
+}
+
+/// The same with other parameters of Weft's.
+pub fn run_with(scenario: &Scenario, policy: &str, config: SharingConfig) -> Option<Report> {
     let measured = measure(scenario);
-    let control = policies::by_name(policy, scenario)?;
+    let control = policies::by_name(policy, scenario, config)?;
     let mut report = Run::new(scenario, control, measured.clone()).finish(policy);
     for (index, tenant) in report.tenants.iter_mut().enumerate() {
         let only = vec![measured[index].clone()];
@@ -115,6 +120,8 @@ struct Run<'a> {
     /// When it is looked next whether it may be on again.
     look: Vec<Time>,
     answered: Vec<usize>,
+    /// By tenant: the best-effort work that was done when its burst began; `None` where some was on the GPU.
+    disturbed: Vec<Option<u64>>,
     tallies: Vec<Tally>,
     /// Work done and idle time when the measured part began.
     at_warm: (Vec<u64>, Span, Span),
@@ -171,6 +178,7 @@ impl<'a> Run<'a> {
             switching: vec![false; specs.len()],
             look: vec![Time::ZERO; specs.len()],
             answered: vec![0; specs.len()],
+            disturbed: vec![None; specs.len()],
             tallies: vec![Tally::default(); specs.len()],
             at_warm: (vec![0; specs.len()], Span::ZERO, Span::ZERO),
             ledger: Ledger::new(specs.len()),
@@ -278,6 +286,12 @@ impl<'a> Run<'a> {
                 for (index, seat) in self.room.seats.iter().enumerate() {
                     self.gpu.set_slice(index, self.control.slice(index, seat).unwrap_or(self.room.gpu.slice));
                 }
+                self.room.seats.iter_mut().for_each(|seat| seat.ended.clear());
+                for at in (0..self.tenants.len()).filter_map(|tenant| self.control.look_at(tenant)) {
+                    if at > now {
+                        self.events.push(at, Event::Look);
+                    }
+                }
                 if let Some(tick) = self.control.tick() {
                     self.events.push(now + tick, Event::Tick);
                 }
@@ -344,6 +358,7 @@ impl<'a> Run<'a> {
 
     fn launch(&mut self, tenant: usize) {
         let now = self.now;
+        let before = self.best_effort_work();
         let host = &mut self.tenants[tenant];
         let seat = &mut self.room.seats[tenant];
         let head = seat.head.take().expect("it asked for a launch");
@@ -361,7 +376,10 @@ impl<'a> Run<'a> {
         seat.launches += 1;
         seat.outstanding += head.predicted;
         seat.busy_until = seat.busy_until.max(now) + head.predicted;
-        seat.burst_since = seat.burst_since.or(Some(now));
+        if seat.burst_since.is_none() {
+            seat.burst_since = Some(now);
+            self.disturbed[tenant] = before;
+        }
         seat.note_wants(now);
         self.tallies[tenant].launches += 1;
         self.tallies[tenant].held += now - head.since;
@@ -413,16 +431,36 @@ impl<'a> Run<'a> {
         self.control.on_done(now, tenant, &self.room);
     }
 
+    /// What best-effort work was done so far.
+    fn best_effort_done(&self) -> u64 {
+        let best_effort =
+            self.room.seats.iter().zip(&self.gpu.done).filter(|(seat, _)| seat.class == Class::BestEffort);
+        best_effort.map(|(_, done)| done).sum()
+    }
+
+    /// The same, unless there is some on the GPU now.
+    fn best_effort_work(&self) -> Option<u64> {
+        let is_on = |(seat, off): (&Seat, &bool)| seat.class == Class::BestEffort && seat.in_flight > 0 && !off;
+        (!self.room.seats.iter().zip(&self.off).any(is_on)).then(|| self.best_effort_done())
+    }
+
     /// The host's wait is over: its burst has ended and perhaps its request.
     fn synced(&mut self, tenant: usize, kernel: usize) {
         let now = self.now;
+        let best_effort_done = self.best_effort_done();
         let host = &mut self.tenants[tenant];
         let seat = &mut self.room.seats[tenant];
         seat.busy_until = now;
         seat.syncing_since = None;
         seat.bursts += 1;
-        seat.burst = seat.burst_since.take().map_or(Span::ZERO, |since| now - since);
+        let began = seat.burst_since.take().unwrap_or(now);
+        seat.burst = now - began;
         seat.burst_alone = self.measured[tenant][kernel].burst;
+        if self.control.tick().is_some() {
+            let alone = seat.burst_alone;
+            let undisturbed = self.disturbed[tenant] == Some(best_effort_done);
+            seat.ended.push(Burst { process: 0, began, took: seat.burst, alone, undisturbed });
+        }
         if let Some(sums) = &mut self.measuring {
             add(&mut sums[kernel].burst, seat.burst);
         }
@@ -462,6 +500,7 @@ fn seat(spec: &TenantSpec) -> Seat {
         burst: Span::ZERO,
         burst_alone: Span::ZERO,
         bursts: 0,
+        ended: Vec::new(),
         charged: Span::ZERO,
         in_request: false,
         launches: 0,

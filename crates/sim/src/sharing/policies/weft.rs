@@ -8,7 +8,7 @@
 //! Live, a best-effort tenant's outstanding time is its own clock's; here it is what the GPU has not done.
 
 use super::{Control, Mode, Room, Scenario, Seat, Time, Verdict};
-use policy::sharing::{Action, Admission, Gate, GpuView, Sharing, TICK, TenantView};
+use policy::sharing::{Action, Admission, Controller, Gate, GpuView, Sharing, SharingConfig, TenantView};
 use policy::{Span, TenantId};
 use share_core::{
     BusyPeriod, Decision, LEASE, Launch, Limits, Patience, Preemption, Step, admit_launch, wants_preemption,
@@ -20,6 +20,7 @@ const PATIENCE: &Patience = &Patience::USUAL;
 /// One GPU's daemon, and the control pages that it writes.
 #[derive(Debug)]
 pub(super) struct Weft {
+    tick: Span,
     daemon: Sharing,
     pages: Vec<Limits>,
     actions: Vec<Action>,
@@ -30,7 +31,7 @@ pub(super) struct Weft {
 }
 
 impl Weft {
-    pub(super) fn new(scenario: &Scenario, in_turns: bool) -> Weft {
+    pub(super) fn new(scenario: &Scenario, in_turns: bool, config: SharingConfig) -> Weft {
         let tenants = scenario.tenants.len();
         let page = |tenant: &super::super::TenantSpec| Limits {
             class: tenant.class,
@@ -39,10 +40,13 @@ impl Weft {
             allowed_ns: 0,
             budget_ns: 0,
             heartbeat_ns: 0,
+            reserved_from_ns: 0,
+            reserved_until_ns: 0,
         };
         let pages = scenario.tenants.iter().map(page).collect();
         Weft {
-            daemon: Sharing::default(),
+            tick: config.tick,
+            daemon: Sharing::new(Controller::Weft, config),
             pages,
             actions: Vec::new(),
             in_turns,
@@ -102,8 +106,13 @@ impl Control for Weft {
         preemption.until_ns().map(Time::from_nanos)
     }
 
+    fn look_at(&self, tenant: usize) -> Option<Time> {
+        let from = self.pages[tenant].reserved_from_ns;
+        (from > 0).then(|| Time::from_nanos(from))
+    }
+
     fn tick(&self) -> Option<Span> {
-        Some(TICK)
+        Some(self.tick)
     }
 
     fn on_tick(&mut self, now: Time, room: &Room) {
@@ -116,8 +125,8 @@ impl Control for Weft {
             charged: seat.charged,
             wanted: seat.wanted(now),
             burst: seat.burst,
-            burst_alone: seat.burst_alone,
             bursts: seat.bursts,
+            ended: seat.ended.clone(),
             slices: self.in_turns,
             preemptible: self.in_turns,
             ..TenantView::new(TenantId::new(index))
@@ -133,7 +142,11 @@ impl Control for Weft {
                 Action::SetSlice { tenant, slice } => self.slices[tenant.index()] = slice,
                 // Tenants of the simulated GPU are partitioned by nobody yet.
                 Action::SetSpace { .. } => {}
-                Action::SetMemoryLimit { .. } | Action::Evict { .. } => {}
+                Action::Reserve { tenant, from, until } => {
+                    let page = &mut self.pages[tenant.index()];
+                    (page.reserved_from_ns, page.reserved_until_ns) = (from.nanos(), until.nanos());
+                }
+                Action::SetMemoryLimit { .. } => {}
             }
         }
         for page in &mut self.pages {

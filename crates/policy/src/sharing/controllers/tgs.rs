@@ -1,8 +1,8 @@
 //! TGS (Wu et al., NSDI 2023), as far as it concerns one GPU: the others' rate of work is watched over seconds, and the
 //! best-effort rate moved every 50 ms: doubled while nothing is lost, then raised by small steps, halved on a loss.
 
-use super::{TenantView, WHOLE};
-use crate::{Span, Time};
+use super::{Control, GpuView, Span, TenantView, Throttle, Time, WHOLE};
+use crate::sharing::Class;
 
 const STEP: Span = Span::from_millis(50);
 const WATCH: Span = Span::from_secs(5);
@@ -27,12 +27,15 @@ impl Tgs {
     pub(super) fn new() -> Tgs {
         Tgs { rate: START, slow_start: true, stepped: Time::ZERO, began: (Time::ZERO, 0), best: 0, lost: false }
     }
+}
 
-    pub(super) fn rate(&self) -> u32 {
-        self.rate
+impl Control for Tgs {
+    fn throttle(&self, _: &TenantView, _: &GpuView) -> Throttle {
+        Throttle { rate: self.rate, ..Throttle::NONE }
     }
 
-    pub(super) fn look<'a>(&mut self, now: Time, others: impl Iterator<Item = &'a TenantView>) {
+    fn look(&mut self, now: Time, view: &GpuView) {
+        let others = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
         let bursts: u64 = others.map(|tenant| tenant.bursts).sum();
         let (since, before) = self.began;
         if now >= since + WATCH {
@@ -59,15 +62,16 @@ mod tests {
     #[test]
     fn it_starts_slowly_and_gives_way_within_seconds() {
         let mut tgs = Tgs::new();
-        let mut tenant = TenantView::new(TenantId(0));
+        let mut tenant = TenantView { class: Class::Latency, ..TenantView::new(TenantId(0)) };
         for step in 0..10_000 {
             // 100 bursts a second alone, 60 where the other has more than half.
-            tenant.bursts += u64::from(step % 5 == 0 && (tgs.rate() < 500 || step % 10 == 0));
-            tgs.look(Time::ZERO + Span::from_millis(2 * step), std::iter::once(&tenant));
+            tenant.bursts += u64::from(step % 5 == 0 && (tgs.rate < 500 || step % 10 == 0));
+            let view = GpuView { tenants: vec![tenant.clone()], memory_total: 0 };
+            tgs.look(Time::ZERO + Span::from_millis(2 * step), &view);
             if step == 24 {
-                assert!(tgs.rate() < 100, "{}", tgs.rate());
+                assert!(tgs.rate < 100, "{}", tgs.rate);
             }
         }
-        assert!(tgs.rate() < WHOLE, "{}", tgs.rate());
+        assert!(tgs.rate < WHOLE, "{}", tgs.rate);
     }
 }

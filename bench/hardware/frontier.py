@@ -1,0 +1,208 @@
+"""Latency programs of CUDA graphs beside a training: how late the slowest requests are, and what the training keeps.
+
+Each latency program runs natively and alone, and then under each `weft` that is given beside a training; requests come at
+random at half load, regularly, and one after the other, with the same arrivals each time. Alone is native, in the same
+run. Prints a table last; with --out FOLDER also JSON.
+
+Example: python3 bench/hardware/frontier.py --weft target/carry/weft --programs effnet decode --out "$OUT"
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+
+LATENCY = """
+import random, sys, time, torch
+torch.manual_seed(0)
+kind = sys.argv[1]
+half = dict(device="cuda", dtype=torch.half)
+if kind == "effnet":
+    from torchvision.models import efficientnet_b0
+    model, x = efficientnet_b0().eval().half().cuda(), torch.randn(8, 3, 224, 224, **half)
+elif kind == "resnet50":
+    from torchvision.models import resnet50
+    model, x = resnet50().eval().half().cuda(), torch.randn(1, 3, 224, 224, **half)
+elif kind == "vit":
+    from torchvision.models import vit_b_16
+    model, x = vit_b_16().eval().half().cuda(), torch.randn(4, 3, 224, 224, **half)
+else:
+    # A step of a decoder of seven billion parameters: all weights are read once.
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            make = lambda i, o: torch.nn.Linear(i, o, bias=False, **half)
+            self.qkv, self.out, self.up, self.down = make(4096, 12288), make(4096, 4096), make(4096, 22016), make(11008, 4096)
+        def forward(self, x):
+            x = x + self.out(self.qkv(x)[:, :4096])
+            gate, up = self.up(x).chunk(2, -1)
+            return x + self.down(torch.nn.functional.silu(gate) * up)
+    model, x = torch.nn.Sequential(*[Layer() for _ in range(32)]).eval(), torch.randn(8, 4096, **half)
+stream = torch.cuda.Stream()
+with torch.inference_mode(), torch.cuda.stream(stream):
+    for _ in range(3):
+        model(x)
+torch.cuda.synchronize()
+graph = torch.cuda.CUDAGraph()
+with torch.inference_mode(), torch.cuda.graph(graph):
+    y = model(x)
+def request():
+    graph.replay()
+    torch.cuda.synchronize()
+for _ in range(50):
+    request()
+start = time.perf_counter()
+for _ in range(200):
+    request()
+own = (time.perf_counter() - start) / 200
+print("ready", own, flush=True)
+for line in sys.stdin:
+    how, seconds, alone = line.split()
+    seconds, alone = float(seconds), float(alone) or own
+    draw = random.Random(7)
+    every = {"random": lambda: draw.expovariate(0.5 / alone), "every": lambda: 4.5 * alone, "row": lambda: 0.0}[how]
+    due, took, begun = time.perf_counter(), [], time.perf_counter()
+    while due < begun + seconds:
+        due += every()
+        if how == "row":
+            due = time.perf_counter()
+        while time.perf_counter() < due:
+            pass
+        request()
+        took.append(time.perf_counter() - due)
+    passed = time.perf_counter() - begun
+    took.sort()
+    print("done", len(took) / passed, took[len(took) // 2], took[int(len(took) * 0.99)], took[-1], flush=True)
+"""
+
+TRAINING = """
+import sys, torch
+torch.manual_seed(0)
+if sys.argv[1] == "vit-l":
+    from torchvision.models import vit_l_16
+    model = vit_l_16().cuda()
+    x, labels = torch.randn(16, 3, 224, 224, device="cuda"), torch.randint(0, 1000, (16,), device="cuda")
+    loss_of = lambda: torch.nn.functional.cross_entropy(model(x), labels)
+else:
+    from transformers import GPT2Config, GPT2LMHeadModel
+    model = GPT2LMHeadModel(GPT2Config()).cuda()
+    ids = torch.randint(0, 50000, (8, 1024), device="cuda")
+    loss_of = lambda: model(input_ids=ids, labels=ids).loss
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+step = 0
+while True:
+    optimizer.zero_grad(set_to_none=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = loss_of()
+    loss.backward()
+    optimizer.step()
+    torch.cuda.synchronize()
+    step += 1
+    print(step, flush=True)
+"""
+
+
+class Program:
+    """A process whose lines are read as they come."""
+
+    def __init__(self, words, text, kind):
+        log = open(f"/tmp/frontier-{kind}.log", "a")
+        words = words + ["python3", "-c", text, kind]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.rest = ""
+
+    def lines(self):
+        try:
+            self.rest += os.read(self.process.stdout.fileno(), 65536).decode()
+        except BlockingIOError:
+            pass
+        *lines, self.rest = self.rest.split("\n")
+        return lines
+
+    def wait(self, word, limit=90.0):
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            for line in self.lines():
+                if line.startswith(word):
+                    return line
+            time.sleep(0.005)
+        raise SystemExit(f"waited in vain for {word!r}")
+
+    def ask(self, how, seconds, alone=0.0):
+        self.process.stdin.write(f"{how} {seconds} {alone}\n")
+        self.process.stdin.flush()
+        words = self.wait("done", seconds * 3 + 60).split()
+        return dict(zip(("rate", "p50", "p99", "longest"), map(float, words[1:])))
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weft", nargs="*", default=["target/release/weft"])
+    parser.add_argument("--programs", nargs="*", default=["effnet"])
+    parser.add_argument("--trainings", nargs="*", default=["vit-l"])
+    parser.add_argument("--how", nargs="*", default=["random", "every", "row"])
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--warm", type=float, default=6.0)
+    parser.add_argument("--share", default="time")
+    parser.add_argument("--out")
+    arguments = parser.parse_args()
+    os.environ["WEFT_SOCKET"] = os.path.join(tempfile.mkdtemp(prefix="weft-"), "node.sock")
+    alone_steps, rows = {}, []
+    for training in arguments.trainings:
+        program = Program([], TRAINING, training)
+        program.wait("8")
+        begun, steps = time.monotonic(), 0
+        while time.monotonic() < begun + 4.0:
+            steps += len(program.lines())
+            time.sleep(0.005)
+        alone_steps[training] = steps / (time.monotonic() - begun)
+        program.end()
+    for kind in arguments.programs:
+        native = Program([], LATENCY, kind)
+        own = float(native.wait("ready").split()[1])
+        alone = {how: native.ask(how, arguments.seconds, own) for how in arguments.how}
+        native.end()
+        for weft in arguments.weft:
+            for training in arguments.trainings:
+                run = [weft, "run", "--share", arguments.share]
+                serve = Program(run + ["--name", "serve", "--class", "latency", "--"], LATENCY, kind)
+                ready = float(serve.wait("ready").split()[1])
+                train = Program(run + ["--name", "train", "--class", "best-effort", "--"], TRAINING, training)
+                train.wait("3")
+                for how in arguments.how:
+                    serve.ask(how, arguments.warm, own)
+                    train.lines()
+                    begun = time.monotonic()
+                    found = serve.ask(how, arguments.seconds, own)
+                    kept = len(train.lines()) / (time.monotonic() - begun) / alone_steps[training]
+                    top = subprocess.run([weft, "top", "--once", "--json"], capture_output=True, text=True, check=False)
+                    tenants = [one for gpu in json.loads(top.stdout or "{}").get("gpus", []) for one in gpu["tenants"]]
+                    note = "; ".join(one["note"] for one in tenants if one.get("note"))
+                    row = {"weft": weft, "program": kind, "training": training, "how": how, "alone": alone[how]}
+                    row.update(beside=found, kept=kept, note=note, ready=ready, own=own)
+                    rows.append(row)
+                serve.end()
+                train.end()
+                time.sleep(1.0)
+    if arguments.out:
+        with open(os.path.join(arguments.out, "frontier.json"), "w") as file:
+            json.dump({"steps": alone_steps, "rows": rows}, file, indent=1)
+    print(f"{'weft':>18} {'program':>9} {'training':>8} {'how':>7} {'alone ms':>8} {'p99':>6} {'rate':>6} {'kept':>6}  note")
+    for row in rows:
+        alone, beside = row["alone"], row["beside"]
+        p99, rate = beside["p99"] / alone["p99"], beside["rate"] / alone["rate"]
+        print(
+            f"{row['weft'][-18:]:>18} {row['program']:>9} {row['training']:>8} {row['how']:>7} {alone['p99'] * 1e3:8.2f}"
+            f" {p99:6.3f} {rate:6.3f} {row['kept']:6.3f}  {row['note']}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+//! Everything about sharing that could be another number, each with its unit and its reason. What is not here is derived
+//! from it.
+//!
+//! What each is worth is shown by `weft sim sharing-sweep`, which runs families of programs with the parameter at parts and
+//! multiples of what it is.
+
+use super::WHOLE;
+use crate::Span;
+
+/// The parameters. `SharingConfig::default()` is what programs get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharingConfig {
+    /// How often the controller looks when nothing happens. Below a millisecond it costs a percent of a core; above ten,
+    /// whoever comes back waits for it.
+    pub tick: Span,
+    /// Shares are kept over this long: short enough that nobody notices turns, long enough for several kernels.
+    pub window: Span,
+    /// Nobody waits longer than this for what it used: one wrong reading stops nobody for good.
+    pub debt_most: Span,
+    /// What nobody who wants it is denied, in thousandths of the GPU: a program that waits for ever looks like one that hangs.
+    pub share_least: u32,
+    /// What tenants can use in all is never thought to be less, in thousandths: switching after every millisecond loses a
+    /// fifth of an H200.
+    pub capacity_least: u32,
+    /// How much later than alone the slowest in a hundred requests may be answered, in thousandths of what it takes alone.
+    pub tail_slack: u32,
+    /// The same for programs that never pause, whose requests are not answered later but fewer: of the time they take.
+    pub rate_slack: u32,
+    /// So many thousandths of busy periods may be late: what a 99th percentile means.
+    pub late_fine: u32,
+    /// So many may not. The further apart the two are, the sooner it is known which it is.
+    pub late_bad: u32,
+    /// How often chance may decide wrongly between the two, in thousandths.
+    pub error: u32,
+    /// A latency program without work for this long leaves the GPU to others until it is back.
+    pub idle_after: Span,
+    /// The part of the time in which best-effort work is held to see what the others take without it, in thousandths.
+    pub isolation: u32,
+    /// Throttle levels; 0 holds best-effort work.
+    pub levels: usize,
+    /// A level that was bad is not tried again for this long, doubled each time it is again.
+    pub retry_first: Span,
+    /// And for this long at most.
+    pub retry_most: Span,
+    /// What was launched before a level was left is in the way for this long.
+    pub settle: Span,
+    /// The shortest time slice of best-effort work; shorter ones are all switching.
+    pub slice_least: Span,
+    /// The longest: what the driver itself gives.
+    pub slice_most: Span,
+    /// The least part of the SMs for best-effort work, in thousandths: with less, its kernels take so long that nothing is won.
+    pub space_least: u32,
+    /// As much best-effort work as may be in flight where nothing but the launch gate holds it.
+    pub budget_most: Span,
+}
+
+impl Default for SharingConfig {
+    fn default() -> SharingConfig {
+        SharingConfig {
+            tick: Span::from_millis(2),
+            window: Span::from_millis(100),
+            debt_most: Span::from_secs(10),
+            share_least: 10,
+            capacity_least: 600,
+            tail_slack: 100,
+            rate_slack: 30,
+            late_fine: 10,
+            late_bad: 30,
+            error: 50,
+            idle_after: Span::from_secs(1),
+            isolation: 20,
+            levels: 8,
+            retry_first: Span::from_secs(5),
+            retry_most: Span::from_secs(320),
+            settle: Span::from_millis(60),
+            slice_least: Span::from_micros(150),
+            slice_most: Span::from_millis(2),
+            space_least: 250,
+            budget_most: Span::from_micros(200),
+        }
+    }
+}
+
+/// The lowest throttle level: best-effort work is held, but for a moment now and then.
+pub(super) const HELD: usize = 0;
+/// The one above: best-effort work is off the GPU during busy periods of latency programs, or fills gaps where it cannot be
+/// taken off.
+pub(super) const GAPS: usize = 1;
+
+impl SharingConfig {
+    /// Best-effort work in flight that keeps the GPU from being out of work until the next look, and no more.
+    pub(super) fn feed(&self) -> Span {
+        self.tick.scale(2, 1)
+    }
+
+    /// The time slice of best-effort work on a level: the least up to where it is beside others, doubled with each further
+    /// level.
+    pub(super) fn slice(&self, level: usize) -> Span {
+        let doublings = level.saturating_sub(GAPS + 1).min(16) as u32;
+        self.slice_least.scale(1 << doublings, 1).min(self.slice_most)
+    }
+
+    /// The part of the SMs of best-effort work on a level, in thousandths, in equal steps.
+    pub(super) fn space(&self, level: usize) -> u32 {
+        let (steps, most) = (self.levels.saturating_sub(1).max(1) as u32, WHOLE.saturating_sub(self.space_least));
+        (self.space_least + most * level.saturating_sub(GAPS) as u32 / steps).min(WHOLE)
+    }
+
+    /// Best-effort work in flight on a level where nothing but the launch gate holds it, in equal steps.
+    pub(super) fn budget(&self, level: usize) -> Span {
+        self.budget_most.scale(level.max(GAPS) as u64, self.levels.saturating_sub(1).max(1) as u64)
+    }
+
+    /// The time slice of a latency program that shares with best-effort work alone: most of its busy periods are over within
+    /// one, and the GPU does not change hands in them.
+    pub(super) fn latency_slice(&self) -> Span {
+        self.slice_most.scale(8, 1)
+    }
+
+    /// How long before somebody is expected best-effort work has to be told to leave the GPU: until its slice is over, and
+    /// three times as long to change hands.
+    pub(super) fn lead(&self) -> Span {
+        self.slice_least.scale(4, 1)
+    }
+
+    /// For how long held work is let go now and then, so that it does not look as if it hung.
+    pub(super) fn moment(&self) -> Span {
+        self.tick.scale(10, 1)
+    }
+
+    /// The part of the time that held work is let go, in thousandths: what it was promised, and at least a fifth of what may
+    /// be late anyway.
+    pub(super) fn moments(&self, request: u32) -> u32 {
+        request.max(self.late_fine / 5).max(1)
+    }
+}

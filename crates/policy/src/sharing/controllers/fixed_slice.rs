@@ -1,0 +1,12 @@
+//! Best-effort time slices of one length.
+
+use super::{Control, GpuView, Span, TenantView, Throttle};
+
+#[derive(Debug)]
+pub(super) struct FixedSlice(pub(super) Span);
+
+impl Control for FixedSlice {
+    fn throttle(&self, _: &TenantView, _: &GpuView) -> Throttle {
+        Throttle { slice: Some(self.0), ..Throttle::NONE }
+    }
+}

@@ -1,0 +1,381 @@
+//! Weft's controller: as much best-effort work as the tails of latency programs bear.
+//!
+//! For each latency program there is an estimate of whether its requests are answered as if it were alone
+//! ([`Estimate`]); for the GPU there is one throttle level ([`ThrottleLevel`]), which means a part of the SMs where programs
+//! run side by side, preemption and time slices where they take turns, and work in flight where nothing but the launch gate
+//! holds it.
+//!
+//! 1. As soon as one program is known to be worse off, the level is halved; once all that work are known to be fine, it is
+//!    raised by one.
+//! 2. Nobody is blamed who did nothing: busy periods count while best-effort work wants the GPU, and once what was launched
+//!    before the last change has had time to end.
+//! 3. What programs take without best-effort work is seen in the *isolated* part of the time, which is spread at random and
+//!    never more than [`SharingConfig::isolation`]; the first of it comes as soon as a program works of which nothing is
+//!    known.
+//! 4. Where no latency program has worked for a while, the GPU is best-effort work's until one does.
+//! 5. Who works at regular times finds the GPU free: what can be preempted is preempted before.
+//! 6. Held work is let go for a moment now and then, and for the share that it was promised.
+
+use super::{Admission, Control, Gate, GpuView, SharingConfig, Span, TenantId, TenantView, Throttle, Time, WHOLE};
+use crate::sharing::Class;
+use crate::sharing::config::{GAPS, HELD};
+use crate::sharing::slowdown::{Counts, Estimate, Slowdown};
+use crate::sharing::throttle::ThrottleLevel;
+use std::collections::BTreeMap;
+
+/// So many bursts of everybody are enough in one go of isolation, which lasts for so many looks at most.
+const ISOLATED_BURSTS: u64 = 3;
+const ISOLATED_LOOKS: u64 = 30;
+/// Work that nobody is in the way of may be in flight for so many looks: whoever comes back meets it once.
+const FREE_LOOKS: u64 = 6;
+
+/// The controller of one GPU.
+#[derive(Debug)]
+pub(super) struct Weft {
+    config: SharingConfig,
+    level: ThrottleLevel,
+    latency: BTreeMap<TenantId, Latency>,
+    isolation: Isolation,
+    /// What best-effort tenants wanted so far, all together, and when that last grew.
+    wanted: Span,
+    wanted_at: Option<Time>,
+    /// Busy periods that began before say nothing about the level.
+    settled: Time,
+    /// A latency program works, and so does best-effort work.
+    is_needed: bool,
+    looked: Time,
+}
+
+/// What is known of a latency tenant.
+#[derive(Debug)]
+struct Latency {
+    estimate: Estimate,
+    wanted: Span,
+    /// When it last had work.
+    active: Time,
+}
+
+/// When best-effort work is held to see the others without it.
+#[derive(Debug, Default)]
+struct Isolation {
+    /// Since when it is.
+    since: Option<Time>,
+    /// When it is next.
+    next: Time,
+    /// How often it was.
+    count: u64,
+}
+
+impl Weft {
+    pub(super) fn new(config: &SharingConfig) -> Weft {
+        Weft {
+            level: ThrottleLevel::new(config),
+            config: config.clone(),
+            latency: BTreeMap::new(),
+            isolation: Isolation::default(),
+            wanted: Span::ZERO,
+            wanted_at: None,
+            settled: Time::ZERO,
+            is_needed: false,
+            looked: Time::ZERO,
+        }
+    }
+
+    fn is_active(&self, tenant: TenantId) -> bool {
+        self.latency.get(&tenant).is_some_and(|known| self.looked < known.active + self.config.idle_after)
+    }
+
+    /// Whether best-effort work wanted the GPU lately.
+    fn is_to_blame(&self, now: Time) -> bool {
+        self.wanted_at.is_some_and(|at| now < at + self.config.window)
+    }
+
+    /// Since when best-effort work has been off the GPU for good.
+    fn alone_since(&self, now: Time) -> Option<Time> {
+        let held = (self.level.get() == HELD).then_some(self.settled);
+        let gone = self.wanted_at.filter(|_| !self.is_to_blame(now)).map(|at| at + self.config.window);
+        self.isolation.since.or(held).or(gone)
+    }
+
+    fn judge(&mut self, now: Time) {
+        let (config, looked) = (&self.config, self.looked);
+        let active = self.latency.values().filter(|known| looked < known.active + config.idle_after);
+        let verdicts: Vec<Slowdown> = active.map(|known| known.estimate.verdict(config)).collect();
+        let changed = if verdicts.contains(&Slowdown::Worse) {
+            self.level.not_borne(now, config) || self.level.get() == HELD
+        } else {
+            let fine = !verdicts.is_empty() && verdicts.iter().all(|verdict| *verdict == Slowdown::Fine);
+            fine && self.level.borne(now, config)
+        };
+        if changed {
+            self.settle(now);
+        }
+    }
+
+    /// From here on everything is another.
+    fn settle(&mut self, now: Time) {
+        self.settled = now + self.config.settle;
+        self.latency.values_mut().for_each(|known| known.estimate.begin_anew());
+    }
+
+    /// Begins or ends to hold best-effort work to see the others without it.
+    fn isolate(&mut self, now: Time) {
+        let idle_after = self.config.idle_after;
+        let mut active = self.latency.values().filter(|known| now < known.active + idle_after);
+        match self.isolation.since {
+            Some(since) => {
+                let took = now - since;
+                let longest = self.config.tick.scale(ISOLATED_LOOKS, 1);
+                if took >= longest || active.all(|known| known.estimate.seen >= ISOLATED_BURSTS) {
+                    self.isolation.end(now, took, &self.config);
+                }
+            }
+            None => {
+                // Held anyway, and what it does then is isolation enough.
+                let is_due = now >= self.isolation.next && self.level.get() != HELD;
+                if is_due {
+                    self.isolation.since = Some(now);
+                    self.latency.values_mut().for_each(|known| known.estimate.seen = 0);
+                }
+            }
+        }
+    }
+
+    /// When a latency program that works regularly is expected to need the GPU next.
+    fn reserved(&self) -> Option<(Time, Time)> {
+        let (lead, looked) = (self.config.lead(), self.looked);
+        let expected = self.latency.values().filter_map(|known| known.estimate.next(looked));
+        expected.map(|(at, off)| (at - off - lead, at + off)).min()
+    }
+
+    /// Whether best-effort work is held at this moment.
+    fn gate(&self, tenant: &TenantView) -> Gate {
+        let moment = self.config.moment().nanos();
+        let every = moment * u64::from(WHOLE) / u64::from(self.config.moments(tenant.request)).max(1);
+        let is_moment = self.looked.nanos() % every.max(1) < moment;
+        let held = self.isolation.since.is_some() || self.level.get() == HELD && !is_moment;
+        if self.is_needed && held { Gate::Held } else { Gate::Open }
+    }
+}
+
+impl Isolation {
+    /// The next is so far away that the part of the time stays what it is on average: a half to one and a half times as far,
+    /// by a number that is in step with nothing.
+    fn end(&mut self, now: Time, took: Span, config: &SharingConfig) {
+        self.count += 1;
+        let apart = took.max(config.tick).scale(1_000, u64::from(config.isolation.clamp(1, 1_000)));
+        let random = self.count.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+        (self.since, self.next) = (None, now + apart.scale(512 + random, 1_024));
+    }
+}
+
+impl Control for Weft {
+    fn look(&mut self, now: Time, view: &GpuView) {
+        self.looked = now;
+        let of = |class: Class| view.tenants.iter().filter(move |tenant| tenant.class == class);
+        let wanted = of(Class::BestEffort).fold(Span::ZERO, |sum, tenant| sum + tenant.wanted);
+        if wanted > self.wanted {
+            self.wanted_at = Some(now);
+        }
+        self.wanted = wanted;
+        let was_needed = self.is_needed;
+        let counts = self.is_needed && self.isolation.since.is_none() && self.is_to_blame(now);
+        let (counts, config) =
+            (Counts { from: counts.then_some(self.settled), alone: self.alone_since(now) }, &self.config);
+        self.latency.retain(|id, _| of(Class::Latency).any(|tenant| tenant.id == *id));
+        for tenant in of(Class::Latency) {
+            let known = self.latency.entry(tenant.id).or_insert_with(|| {
+                let (estimate, wanted) = (Estimate::new(), tenant.wanted);
+                Latency { estimate, wanted, active: now }
+            });
+            if tenant.wanted != known.wanted {
+                (known.wanted, known.active) = (tenant.wanted, now);
+            }
+            known.estimate.look(&tenant.ended, tenant.objective, counts, config);
+        }
+        let works = self.latency.values().any(|known| now < known.active + config.idle_after);
+        self.is_needed = works && wanted > Span::ZERO;
+        if !self.is_needed {
+            self.isolation.since = None;
+        } else if !was_needed {
+            // What was launched while nobody was in the way is in the way now.
+            self.settle(now);
+        } else {
+            if self.isolation.since.is_none() {
+                self.judge(now);
+            }
+            self.isolate(now);
+        }
+    }
+
+    fn throttle(&self, tenant: &TenantView, view: &GpuView) -> Throttle {
+        let (config, level) = (&self.config, self.level.get());
+        if view.tenants.iter().all(|other| other.class == Class::BestEffort) {
+            return Throttle::NONE;
+        }
+        if !view.tenants.iter().any(|other| other.class == Class::Latency) {
+            return Throttle { budget: config.budget_most, admission: Admission::GapFill, ..Throttle::NONE };
+        }
+        let throttle = Throttle { gate: self.gate(tenant), ..Throttle::NONE };
+        if self.is_beside(tenant, view) {
+            if !self.is_needed {
+                return Throttle { budget: config.tick.scale(FREE_LOOKS, 1), ..throttle };
+            }
+            let admission = if level <= GAPS { Admission::GapFill } else { Admission::Concurrent };
+            return Throttle { space: config.space(level), admission, budget: config.feed(), ..throttle };
+        }
+        if tenant.slices {
+            let admission = match level {
+                // Whoever comes back finds it off the GPU at its first launch.
+                ..=GAPS if tenant.preemptible => Admission::Exclusive,
+                ..=GAPS if self.is_needed => Admission::GapFill,
+                _ => Admission::Concurrent,
+            };
+            let budget = if self.is_needed && level <= GAPS { config.feed() } else { Span::MAX };
+            let reserved = self.reserved().filter(|_| admission == Admission::Exclusive);
+            return Throttle { slice: Some(config.slice(level)), admission, budget, reserved, ..throttle };
+        }
+        // Nothing but the gate can hold it.
+        Throttle { budget: config.budget(level), admission: Admission::GapFill, ..throttle }
+    }
+
+    /// Beside best-effort work alone a latency tenant has longer time slices; latency tenants that do nothing are not in its
+    /// way.
+    fn others(&self, tenant: &TenantView, view: &GpuView) -> Throttle {
+        let idle = |other: &&TenantView| other.class == Class::Latency && !self.is_active(other.id);
+        let others = view.tenants.iter().filter(|other| other.id != tenant.id);
+        let mut others = others.filter(|other| !idle(other)).peekable();
+        let alone_with_best_effort =
+            others.peek().is_some() && others.all(|other| other.class == Class::BestEffort && other.slices);
+        let longer = alone_with_best_effort && tenant.class == Class::Latency && tenant.slices;
+        Throttle { slice: longer.then(|| self.config.latency_slice()), ..Throttle::NONE }
+    }
+
+    fn divides(&self) -> bool {
+        true
+    }
+
+    fn is_beside(&self, tenant: &TenantView, view: &GpuView) -> bool {
+        let mut latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
+        // Those that do nothing may be wherever they are.
+        tenant.space && latency.all(|other| other.space || !self.is_active(other.id))
+    }
+
+    fn slowdown(&self, tenant: TenantId) -> Option<u64> {
+        self.latency.get(&tenant)?.estimate.ratio()
+    }
+
+    fn most_slowed(&self) -> Option<(TenantId, u64)> {
+        let known = self.latency.iter().filter_map(|(id, known)| Some((*id, known.estimate.ratio()?)));
+        known.max_by_key(|(_, ratio)| *ratio).filter(|_| self.is_needed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sharing::Burst;
+
+    fn tenant(id: u32, class: Class, space: bool, slices: bool) -> TenantView {
+        let wanted = Span::from_millis(1);
+        TenantView { class, space, slices, wanted, ..TenantView::new(TenantId(id)) }
+    }
+
+    /// A latency tenant whose bursts of 1 ms, 5 ms apart, are late by what `late` says for how a best-effort tenant is
+    /// throttled, for so many seconds. How that is at each burst.
+    fn play(best_effort: TenantView, seconds: u64, late: impl Fn(&Throttle) -> Span) -> Vec<Throttle> {
+        let (every, alone) = (Span::from_millis(5), Span::from_millis(1));
+        let mut tenants = vec![tenant(0, Class::Latency, best_effort.space, true), best_effort];
+        let mut weft = Weft::new(&SharingConfig::default());
+        let mut throttles: Vec<Throttle> = Vec::new();
+        for step in 1..seconds * 200 {
+            let now = Time::ZERO + every.scale(step, 1);
+            for tenant in &mut tenants {
+                tenant.wanted += Span::from_millis(2);
+            }
+            let held = throttles.last().is_some_and(|last| last.gate == Gate::Held);
+            let more = throttles.last().filter(|_| !held).map_or(Span::ZERO, &late);
+            let took = alone + more;
+            tenants[0].ended = vec![Burst { process: 1, began: now - took, took, alone, undisturbed: held }];
+            let view = GpuView { tenants: tenants.clone(), memory_total: 0 };
+            weft.look(now, &view);
+            throttles.push(weft.throttle(&tenants[1], &view));
+        }
+        throttles
+    }
+
+    fn part(throttles: &[Throttle], test: impl Fn(&Throttle) -> bool) -> f64 {
+        throttles.iter().filter(|throttle| test(throttle)).count() as f64 / throttles.len() as f64
+    }
+
+    #[test]
+    fn it_finds_the_most_that_is_borne_and_stays_there() {
+        // Up to half of the SMs hurts nobody.
+        let hurts = |throttle: &Throttle| if throttle.space > 500 { Span::from_micros(500) } else { Span::ZERO };
+        let throttles = play(tenant(1, Class::BestEffort, true, false), 300, hurts);
+        let late = &throttles[throttles.len() / 2..];
+        let (too_much, much) =
+            (part(late, |one| one.space > 500 && one.gate == Gate::Open), part(late, |one| one.space > 300));
+        assert!(too_much < 0.01 && much > 0.9, "{too_much} {much}");
+    }
+
+    #[test]
+    fn where_nothing_helps_best_effort_work_waits_and_not_for_ever() {
+        for (space, slices) in [(true, false), (false, true), (false, false)] {
+            let throttles = play(tenant(1, Class::BestEffort, space, slices), 600, |_| Span::from_millis(1));
+            let held = part(&throttles[throttles.len() / 2..], |one| one.gate == Gate::Held);
+            assert!((0.98..1.0).contains(&held), "{held}");
+            let borne = play(tenant(1, Class::BestEffort, space, slices), 60, |_| Span::ZERO);
+            let held = part(&borne, |one| one.gate == Gate::Held);
+            assert!((0.001..0.03).contains(&held), "isolated for a part of the time: {held}");
+        }
+    }
+
+    #[test]
+    fn what_was_promised_is_let_go_even_where_it_hurts() {
+        let promised = TenantView { request: 50, ..tenant(1, Class::BestEffort, false, true) };
+        let throttles = play(promised, 600, |_| Span::from_millis(1));
+        let open = part(&throttles[throttles.len() / 2..], |one| one.gate == Gate::Open);
+        assert!((0.05..0.07).contains(&open), "{open}");
+    }
+
+    #[test]
+    fn what_there_is_is_used() {
+        let none = |_: &Throttle| Span::ZERO;
+        let most = |best_effort| *play(best_effort, 30, none).iter().rfind(|one| one.gate == Gate::Open).unwrap();
+        let space = most(tenant(1, Class::BestEffort, true, false));
+        assert!(space.space > 850 && space.slice.is_none() && space.admission == Admission::Concurrent, "{space:?}");
+        let slices = most(tenant(1, Class::BestEffort, false, true));
+        assert_eq!((slices.space, slices.slice), (WHOLE, Some(SharingConfig::default().slice_most)));
+        let gate = most(tenant(1, Class::BestEffort, false, false));
+        assert_eq!((gate.space, gate.slice, gate.admission), (WHOLE, None, Admission::GapFill));
+        let hurt = |throttle: &Throttle| {
+            if throttle.admission == Admission::Concurrent { Span::from_millis(1) } else { Span::ZERO }
+        };
+        let preemptible = TenantView { preemptible: true, ..tenant(1, Class::BestEffort, false, true) };
+        let throttles = play(preemptible, 60, hurt);
+        let exclusive = part(&throttles[throttles.len() / 2..], |one| one.admission == Admission::Exclusive);
+        assert!(exclusive > 0.98, "{exclusive}");
+    }
+
+    #[test]
+    fn who_is_alone_with_best_effort_work_has_longer_slices() {
+        let slice = |others: &[TenantView]| {
+            let latency = tenant(0, Class::Latency, false, true);
+            let tenants = std::iter::once(&latency).chain(others).cloned().collect();
+            let (mut weft, view) = (Weft::new(&SharingConfig::default()), GpuView { tenants, memory_total: 0 });
+            weft.look(Time::ZERO, &view);
+            let at_once = weft.others(&latency, &view).slice;
+            weft.look(Time::ZERO + Span::from_secs(2), &view);
+            (at_once, weft.others(&latency, &view).slice)
+        };
+        let best_effort = tenant(1, Class::BestEffort, false, true);
+        let longer = Some(SharingConfig::default().latency_slice());
+        assert_eq!(slice(&[]), (None, None), "there is nobody to take turns with");
+        assert_eq!(slice(std::slice::from_ref(&best_effort)), (longer, longer));
+        let with_another = [best_effort.clone(), tenant(2, Class::Latency, false, true)];
+        assert_eq!(slice(&with_another), (None, longer), "who does nothing for a second is not in the way");
+        assert_eq!(slice(&[best_effort, tenant(2, Class::Standard, false, true)]), (None, None));
+        assert_eq!(slice(&[tenant(1, Class::BestEffort, true, false)]), (None, None), "it is not in turns");
+    }
+}

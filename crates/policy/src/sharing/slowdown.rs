@@ -1,0 +1,339 @@
+//! Whether a latency program's requests are answered as if it were alone: a sequential estimate.
+//!
+//! A program's work comes in bursts: from a launch to the end of the wait for it. Bursts without a pause between them are a
+//! *busy period*: requests that wait for each other. What delays one burst of it delays all that follow, and a pause makes up
+//! for it, so what a request loses to others is how late its busy period is at its end: the sum over its bursts of what
+//! they took more than alone.
+//!
+//! A busy period is *late* where that is more than a given part of what the slowest in a hundred requests take alone,
+//! waiting for those before it included; or, where there is an objective, more than the objective leaves. Programs that
+//! never pause have no busy periods that end; theirs are cut after [`LONGEST`] bursts and are late by a part of the time
+//! they take.
+//!
+//! How many may be late is what a 99th percentile says. Whether it is more is decided by Wald's sequential test between two
+//! rates, with one error rate: as soon as it is known and not before. What is late without best-effort work, as on a host
+//! that is busy with something else, is added to both rates.
+
+use super::SharingConfig;
+use super::rhythm::Rhythm;
+use super::view::Burst;
+use crate::{Span, Time};
+use std::collections::BTreeMap;
+
+/// Bursts after which a busy period is taken for one that never ends. At half load one in a million is as long.
+const LONGEST: u32 = 32;
+/// Requests that come at random at half load wait for so many others before their own, one in a hundred of them: the decay
+/// rate of M/D/1. Above half load the same is thought: less slack than there is.
+const QUEUE_AT_HALF: u64 = 3;
+/// A pause that is shorter than this part of a burst is what the host does between two requests that wait for each other.
+const PAUSE: u64 = 8;
+/// Averages are over about so many bursts.
+const OVER: u64 = 64;
+
+/// What is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slowdown {
+    /// Not enough was seen.
+    Unknown,
+    /// No more is late than may be.
+    Fine,
+    /// More is.
+    Worse,
+}
+
+/// Which busy periods count, by when they began; `None`: none does at present.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// For the level.
+    pub(super) from: Option<Time>,
+    /// For what is late without best-effort work, where it had none on the GPU: what is preempted is off the GPU, and
+    /// changing hands costs nevertheless.
+    pub(super) alone: Option<Time>,
+}
+
+/// A busy period that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BusyPeriod {
+    began: Time,
+    /// How late its last burst ended.
+    late: Span,
+    /// What all of it takes alone.
+    alone: Span,
+    bursts: u32,
+    undisturbed: bool,
+    /// It was cut.
+    endless: bool,
+}
+
+/// The busy periods of one process.
+#[derive(Clone, Debug)]
+struct Process {
+    period: Option<BusyPeriod>,
+    ended: Time,
+    rhythm: Rhythm,
+}
+
+/// The estimate for one latency program on one GPU.
+#[derive(Clone, Debug)]
+pub(super) struct Estimate {
+    processes: BTreeMap<u32, Process>,
+    /// What a burst takes alone.
+    alone: Span,
+    /// What bursts take of what they take alone, in thousandths.
+    ratio: u64,
+    /// Bursts that began without a pause, in millionths.
+    in_a_row: u64,
+    /// Busy periods without best-effort work, and the late ones.
+    without: (u32, u32),
+    /// The logarithm of how much more likely it is that too many are late.
+    score: f64,
+    /// Bursts since it was last known what one takes alone.
+    pub(super) unknown: u32,
+    /// Undisturbed bursts of which is known what they take alone.
+    pub(super) seen: u64,
+}
+
+impl Estimate {
+    pub(super) fn new() -> Estimate {
+        Estimate {
+            processes: BTreeMap::new(),
+            alone: Span::ZERO,
+            ratio: 0,
+            in_a_row: 0,
+            without: (0, 0),
+            score: 0.0,
+            unknown: 0,
+            seen: 0,
+        }
+    }
+
+    /// What bursts take of what they take alone, in thousandths; `None` while that is not known.
+    pub(super) fn ratio(&self) -> Option<u64> {
+        (self.ratio > 0).then_some(self.ratio)
+    }
+
+    /// Another level: what was seen says nothing about it. What began before `settled` does not either.
+    pub(super) fn begin_anew(&mut self) {
+        self.score = 0.0;
+    }
+
+    /// Looks at the bursts that ended since the last look.
+    pub(super) fn look(&mut self, bursts: &[Burst], objective: Option<Span>, counts: Counts, config: &SharingConfig) {
+        for burst in bursts {
+            if burst.alone == Span::ZERO {
+                self.unknown = self.unknown.saturating_add(1);
+                self.processes.remove(&burst.process);
+                continue;
+            }
+            self.unknown = 0;
+            self.seen += u64::from(burst.undisturbed);
+            self.average(burst);
+            if let Some(period) = self.add(burst) {
+                self.judge(&period, objective, counts, config);
+            }
+        }
+    }
+
+    fn average(&mut self, burst: &Burst) {
+        let ratio = burst.took.scale(1_000, burst.alone.nanos()).nanos().min(1_000_000);
+        let mean = |old: u64, new: u64| if old == 0 { new } else { (old * (OVER - 1) + new) / OVER };
+        self.ratio = mean(self.ratio, ratio).max(1);
+        self.alone = Span::from_nanos(mean(self.alone.nanos().min(1 << 40), burst.alone.nanos().min(1 << 40)));
+    }
+
+    /// A burst; the busy period that it shows to have ended.
+    fn add(&mut self, burst: &Burst) -> Option<BusyPeriod> {
+        let ended = burst.began + burst.took;
+        let process = self.processes.entry(burst.process).or_insert_with(|| Process {
+            period: None,
+            ended: Time::ZERO,
+            rhythm: Rhythm::default(),
+        });
+        let pause = burst.began - process.ended.min(burst.began);
+        let in_a_row = pause <= burst.alone.scale(1, PAUSE);
+        self.in_a_row = (self.in_a_row * (OVER - 1) + u64::from(in_a_row) * 1_000_000) / OVER;
+        process.ended = ended;
+        if !in_a_row {
+            process.rhythm.began(burst.began);
+        }
+        let before = process.period.take();
+        // What is later than the pause was long is made up for in part.
+        let made_up = if in_a_row { Span::ZERO } else { pause };
+        let (goes_on, done) = match before {
+            Some(period) if in_a_row || pause < period.late => (Some(period), None),
+            done => (None, done),
+        };
+        let late = goes_on.map_or(Span::ZERO, |period| period.late - made_up) + burst.took;
+        let period = BusyPeriod {
+            began: goes_on.map_or(burst.began, |period| period.began),
+            // What it takes less than alone makes up for some as well.
+            late: late - burst.alone.min(late),
+            alone: goes_on.map_or(Span::ZERO, |period| period.alone) + burst.alone,
+            bursts: goes_on.map_or(0, |period| period.bursts) + 1,
+            undisturbed: goes_on.is_none_or(|period| period.undisturbed) && burst.undisturbed,
+            endless: false,
+        };
+        if period.bursts >= LONGEST {
+            return Some(BusyPeriod { endless: true, ..period });
+        }
+        process.period = Some(period);
+        done
+    }
+
+    /// How late a busy period may be.
+    fn slack(&self, period: &BusyPeriod, objective: Option<Span>, config: &SharingConfig) -> Span {
+        let part = |whole: Span, permille: u32| whole.scale(permille.into(), 1_000);
+        let left = |takes: Span| objective.map_or(Span::ZERO, |objective| objective - takes.min(objective));
+        if period.endless {
+            // Whether requests wait for each other or for their client is not known: as if they did for each other.
+            return part(period.alone, config.rate_slack).max(left(self.alone));
+        }
+        // At half load, half of the requests find another before them.
+        let waits = self.alone.scale(QUEUE_AT_HALF * self.in_a_row.min(500_000), 500_000);
+        let slowest = self.alone + waits;
+        part(slowest, config.tail_slack).max(left(slowest))
+    }
+
+    fn judge(&mut self, period: &BusyPeriod, objective: Option<Span>, counts: Counts, config: &SharingConfig) {
+        let late = period.late > self.slack(period, objective, config);
+        let since = |from: Option<Time>| from.is_some_and(|from| period.began >= from);
+        if period.undisturbed && since(counts.alone) {
+            let (all, of_them_late) = &mut self.without;
+            (*all, *of_them_late) = (*all + 1, *of_them_late + u32::from(late));
+            if *all as u64 >= 4 * OVER {
+                (*all, *of_them_late) = (*all / 2, *of_them_late / 2);
+            }
+        }
+        if !since(counts.from) {
+            return;
+        }
+        let (fine, bad) = self.rates(config);
+        let (bound, by) = (bound(config), if late { (bad / fine).ln() } else { ((1.0 - bad) / (1.0 - fine)).ln() });
+        self.score = (self.score + by).clamp(-bound, bound);
+    }
+
+    /// The parts of busy periods that may be late, and that may not.
+    fn rates(&self, config: &SharingConfig) -> (f64, f64) {
+        let (all, late) = self.without;
+        // A few say nothing: what is thought of them is that none is late.
+        let without = f64::from(late) / f64::from(all.max(OVER as u32));
+        let part = |permille: u32| f64::from(permille.clamp(1, 900)) / 1_000.0;
+        let (fine, bad) = (part(config.late_fine), part(config.late_bad));
+        ((fine + without).min(0.9), (bad + 1.5 * without).min(0.95))
+    }
+
+    /// When the next busy period is expected to begin, and by how much that may be off: the first that is not over by now.
+    pub(super) fn next(&self, now: Time) -> Option<(Time, Span)> {
+        self.processes.values().filter_map(|process| process.rhythm.next(now)).min()
+    }
+
+    /// What is known by now.
+    pub(super) fn verdict(&self, config: &SharingConfig) -> Slowdown {
+        let bound = bound(config);
+        match self.score {
+            score if score >= bound => Slowdown::Worse,
+            score if score <= -bound => Slowdown::Fine,
+            _ => Slowdown::Unknown,
+        }
+    }
+}
+
+/// Where the test ends: as often wrong one way as the other.
+fn bound(config: &SharingConfig) -> f64 {
+    let error = f64::from(config.error.clamp(1, 400)) / 1_000.0;
+    ((1.0 - error) / error).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALONE: Span = Span::from_millis(1);
+    const ALL: Counts = Counts { from: Some(Time::ZERO), alone: Some(Time::ZERO) };
+
+    /// Busy periods of so many bursts each, 20 ms apart, of which each first is late by what is said for it; undisturbed ones
+    /// before them, late by `without` each hundredth. What is known, and after how many.
+    fn play(
+        bursts: u64,
+        late: impl Fn(u64) -> Span,
+        without: impl Fn(u64) -> Span,
+        objective: Option<Span>,
+    ) -> (Slowdown, u64) {
+        let config = SharingConfig::default();
+        let mut estimate = Estimate::new();
+        let mut now = Time::ZERO + Span::from_secs(1);
+        for index in 0..4_000 {
+            let undisturbed = index < 500;
+            if index == 500 {
+                estimate.begin_anew();
+            }
+            let mut period = Vec::new();
+            for burst in 0..bursts {
+                let more = if undisturbed { without(index) } else { late(index) };
+                let took = ALONE + if burst == 0 { more } else { Span::ZERO };
+                period.push(Burst { process: 1, began: now, took, alone: ALONE, undisturbed });
+                now += took + Span::from_micros(10);
+            }
+            now += Span::from_millis(20);
+            estimate.look(&period, objective, ALL, &config);
+            if !undisturbed && estimate.verdict(&config) != Slowdown::Unknown {
+                return (estimate.verdict(&config), index - 500);
+            }
+        }
+        (Slowdown::Unknown, 3_500)
+    }
+
+    fn micros(micros: u64) -> Span {
+        Span::from_micros(micros)
+    }
+
+    #[test]
+    fn what_is_late_is_known_after_three_and_what_is_fine_after_a_hundred_and_fifty() {
+        let never = |_| Span::ZERO;
+        assert_eq!(play(1, |_| micros(200), never, None), (Slowdown::Worse, 3));
+        let (fine, after) = play(1, |_| micros(50), never, None);
+        assert!(fine == Slowdown::Fine && (140..160).contains(&after), "{after}");
+    }
+
+    #[test]
+    fn who_waits_for_others_bears_more_before_its_own() {
+        let never = |_| Span::ZERO;
+        // Alone, or two in a row half of the time: then the slowest take four times as long.
+        assert_eq!(play(1, |_| micros(300), never, None).0, Slowdown::Worse);
+        assert_eq!(play(2, |_| micros(300), never, None).0, Slowdown::Fine);
+        assert_eq!(play(2, |_| micros(500), never, None).0, Slowdown::Worse);
+    }
+
+    #[test]
+    fn an_objective_may_be_used_up() {
+        let never = |_| Span::ZERO;
+        assert_eq!(play(1, |_| micros(3_000), never, Some(micros(5_000))).0, Slowdown::Fine);
+        assert_eq!(play(1, |_| micros(5_000), never, Some(micros(5_000))).0, Slowdown::Worse);
+        // One that it exceeds by itself is no reason to disturb it, nor to hold everybody for ever.
+        assert_eq!(play(1, |_| micros(50), never, Some(micros(500))).0, Slowdown::Fine);
+    }
+
+    #[test]
+    fn what_is_late_by_itself_blames_nobody() {
+        let some = |every: u64| move |index: u64| if index.is_multiple_of(every) { micros(500) } else { Span::ZERO };
+        assert_eq!(play(1, some(10), some(10), None).0, Slowdown::Fine);
+        assert_eq!(play(1, some(10), |_| Span::ZERO, None).0, Slowdown::Worse);
+        assert_eq!(play(1, some(3), some(10), None).0, Slowdown::Worse);
+    }
+
+    #[test]
+    fn who_never_pauses_is_judged_by_its_rate() {
+        let config = SharingConfig::default();
+        for (more, expected) in [(20, Slowdown::Fine), (50, Slowdown::Worse)] {
+            let mut estimate = Estimate::new();
+            let mut now = Time::ZERO;
+            for _ in 0..10_000 {
+                let burst =
+                    Burst { process: 1, began: now, took: ALONE + micros(more), alone: ALONE, undisturbed: false };
+                estimate.look(&[burst], None, ALL, &config);
+                now += burst.took + micros(10);
+            }
+            assert_eq!(estimate.verdict(&config), expected, "{more} us more");
+        }
+    }
+}
