@@ -33,8 +33,9 @@ fn beside_training(slo: &str) -> Report {
 fn an_objective_is_kept_and_what_it_leaves_is_used() {
     let as_alone = beside_training("");
     let p99 = as_alone.tenants[0].p99_alone.unwrap();
-    assert!(p99 < 1.05 && as_alone.tenants[1].gpu_share < 0.05, "{as_alone:?}");
+    assert!(p99 < 1.12, "{as_alone:?}");
     let promised = beside_training(r#"slo = "10ms""#);
     let p99_ms = promised.tenants[0].p99_ms.unwrap();
     assert!(p99_ms < 10.0 && promised.tenants[1].gpu_share > 0.3, "{promised:?}");
+    assert!(promised.tenants[1].gpu_share > as_alone.tenants[1].gpu_share, "{promised:?} {as_alone:?}");
 }

@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     share: ShareArguments,
     /// Let best-effort programs in by another rule, on all GPUs of this machine: weft, or, to compare with, unmanaged,
-    /// slices=400us, gate, fikit, orion, tgs
+    /// slices=400us, gate, fikit, orion-like, tgs
     #[arg(long, value_name = "RULE", conflicts_with_all = ["name", "ShareArguments"])]
     sharing: Option<String>,
     /// Of a model that a running Weft serves: so many workers, or from some to some as the load asks for

@@ -1,8 +1,8 @@
 //! Everything about sharing that could be another number, each with its unit and its reason. What is not here is derived
 //! from it.
 //!
-//! What each is worth is shown by `weft sim sharing-sweep`, which runs families of programs with the parameter at parts and
-//! multiples of what it is.
+//! What each is worth is shown by `cargo run --release --example sharing_sweep`, which runs families of programs with the
+//! parameter at half and at twice of what it is (docs/benchmarks/sharing-sweep.md).
 
 use super::WHOLE;
 use crate::Span;
@@ -26,11 +26,10 @@ pub struct SharingConfig {
     pub tail_slack: u32,
     /// The same for programs that never pause, whose requests are not answered later but fewer: of the time they take.
     pub rate_slack: u32,
-    /// So many thousandths of busy periods may be late: what a 99th percentile means.
-    pub late_fine: u32,
-    /// So many may not. The further apart the two are, the sooner it is known which it is.
-    pub late_bad: u32,
-    /// How often chance may decide wrongly between the two, in thousandths.
+    /// So many thousandths of requests may be later than that: what a 99th percentile means.
+    pub late: u32,
+    /// How often chance may decide wrongly whether it is half of that or nearly twice, in thousandths: between the two is
+    /// where nobody is sure for long.
     pub error: u32,
     /// A latency program without work for this long leaves the GPU to others until it is back.
     pub idle_after: Span,
@@ -64,8 +63,7 @@ impl Default for SharingConfig {
             capacity_least: 600,
             tail_slack: 100,
             rate_slack: 30,
-            late_fine: 10,
-            late_bad: 30,
+            late: 10,
             error: 50,
             idle_after: Span::from_secs(1),
             isolation: 20,
@@ -91,6 +89,11 @@ impl SharingConfig {
     /// Best-effort work in flight that keeps the GPU from being out of work until the next look, and no more.
     pub(super) fn feed(&self) -> Span {
         self.tick.scale(2, 1)
+    }
+
+    /// The part of requests that may be late.
+    pub(super) fn allowed(&self) -> f64 {
+        f64::from(self.late.clamp(1, 500)) / 1_000.0
     }
 
     /// The time slice of best-effort work on a level: the least up to where it is beside others, doubled with each further
@@ -131,6 +134,6 @@ impl SharingConfig {
     /// The part of the time that held work is let go, in thousandths: what it was promised, and at least a fifth of what may
     /// be late anyway.
     pub(super) fn moments(&self, request: u32) -> u32 {
-        request.max(self.late_fine / 5).max(1)
+        request.max(self.late / 5).max(1)
     }
 }

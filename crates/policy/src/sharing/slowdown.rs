@@ -5,14 +5,16 @@
 //! for it, so what a request loses to others is how late its busy period is at its end: the sum over its bursts of what
 //! they took more than alone.
 //!
-//! A busy period is *late* where that is more than a given part of what the slowest in a hundred requests take alone,
-//! waiting for those before it included; or, where there is an objective, more than the objective leaves. Programs that
-//! never pause have no busy periods that end; theirs are cut after [`LONGEST`] bursts and are late by a part of the time
-//! they take.
+//! What is promised is a tail: no more than one in a hundred requests takes longer than a given part more than the slowest
+//! in a hundred take alone, waiting for those before it included; or, where there is an objective, longer than that. So
+//! what a busy period costs is the chance that a request in it takes longer than promised, given how late it is. Where
+//! requests do not wait for each other that is all or nothing; where they do, most of them have time to lose. Programs that
+//! never pause have no busy periods that end; theirs are cut after [`LONGEST`] bursts, and are late by a part of the time they
+//! take.
 //!
-//! How many may be late is what a 99th percentile says. Whether it is more is decided by Wald's sequential test between two
-//! rates, with one error rate: as soon as it is known and not before. What is late without best-effort work, as on a host
-//! that is busy with something else, is added to both rates.
+//! Whether the chance is more than one in a hundred is decided by Wald's sequential test between two chances, with one error
+//! rate: as soon as it is known and not before. What it is without best-effort work, as on a host that is busy with something
+//! else, is added to both.
 
 use super::SharingConfig;
 use super::rhythm::Rhythm;
@@ -55,8 +57,9 @@ pub(super) struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BusyPeriod {
     began: Time,
-    /// How late its last burst ended.
+    /// How late its last burst ended, and its first.
     late: Span,
+    late_first: Span,
     /// What all of it takes alone.
     alone: Span,
     bursts: u32,
@@ -83,8 +86,8 @@ pub(super) struct Estimate {
     ratio: u64,
     /// Bursts that began without a pause, in millionths.
     in_a_row: u64,
-    /// Busy periods without best-effort work, and the late ones.
-    without: (u32, u32),
+    /// Busy periods without best-effort work, and what they cost together.
+    without: (f64, f64),
     /// The logarithm of how much more likely it is that too many are late.
     score: f64,
     /// Bursts since it was last known what one takes alone.
@@ -100,7 +103,7 @@ impl Estimate {
             alone: Span::ZERO,
             ratio: 0,
             in_a_row: 0,
-            without: (0, 0),
+            without: (0.0, 0.0),
             score: 0.0,
             unknown: 0,
             seen: 0,
@@ -164,10 +167,12 @@ impl Estimate {
             done => (None, done),
         };
         let late = goes_on.map_or(Span::ZERO, |period| period.late - made_up) + burst.took;
+        // What it takes less than alone makes up for some as well.
+        let late = late - burst.alone;
         let period = BusyPeriod {
             began: goes_on.map_or(burst.began, |period| period.began),
-            // What it takes less than alone makes up for some as well.
-            late: late - burst.alone.min(late),
+            late,
+            late_first: goes_on.map_or(late, |period| period.late_first),
             alone: goes_on.map_or(Span::ZERO, |period| period.alone) + burst.alone,
             bursts: goes_on.map_or(0, |period| period.bursts) + 1,
             undisturbed: goes_on.is_none_or(|period| period.undisturbed) && burst.undisturbed,
@@ -180,46 +185,53 @@ impl Estimate {
         done
     }
 
-    /// How late a busy period may be.
-    fn slack(&self, period: &BusyPeriod, objective: Option<Span>, config: &SharingConfig) -> Span {
+    /// The chance that a request in a busy period takes longer than promised.
+    fn cost(&self, period: &BusyPeriod, objective: Option<Span>, config: &SharingConfig) -> f64 {
         let part = |whole: Span, permille: u32| whole.scale(permille.into(), 1_000);
-        let left = |takes: Span| objective.map_or(Span::ZERO, |objective| objective - takes.min(objective));
         if period.endless {
             // Whether requests wait for each other or for their client is not known: as if they did for each other.
-            return part(period.alone, config.rate_slack).max(left(self.alone));
+            let left = objective.map_or(Span::ZERO, |objective| objective - self.alone);
+            return f64::from(u8::from(period.late > part(period.alone, config.rate_slack).max(left)));
         }
-        // At half load, half of the requests find another before them.
-        let waits = self.alone.scale(QUEUE_AT_HALF * self.in_a_row.min(500_000), 500_000);
-        let slowest = self.alone + waits;
-        part(slowest, config.tail_slack).max(left(slowest))
+        let allowed = config.allowed();
+        // The part of requests that find another before them; how long the slowest wait, and so how fast waits get rarer.
+        let waiting = self.in_a_row.min(500_000) as f64 / 1e6;
+        let longest = self.alone.scale(QUEUE_AT_HALF * self.in_a_row.min(500_000), 500_000);
+        let slowest = self.alone + longest;
+        let promised = (slowest + part(slowest, config.tail_slack)).max(objective.unwrap_or(Span::ZERO));
+        // What is lost within a busy period is lost by those that wait longest: nobody makes up for that.
+        let grew = period.late - period.late_first > promised - slowest;
+        let may_wait = promised - self.alone - period.late_first;
+        match (may_wait > Span::ZERO && !grew, waiting > allowed) {
+            (false, _) => 1.0,
+            (true, false) => 0.0,
+            (true, true) => waiting * (allowed / waiting).powf(may_wait.seconds() / longest.seconds()),
+        }
     }
 
     fn judge(&mut self, period: &BusyPeriod, objective: Option<Span>, counts: Counts, config: &SharingConfig) {
-        let late = period.late > self.slack(period, objective, config);
+        let cost = self.cost(period, objective, config);
         let since = |from: Option<Time>| from.is_some_and(|from| period.began >= from);
         if period.undisturbed && since(counts.alone) {
-            let (all, of_them_late) = &mut self.without;
-            (*all, *of_them_late) = (*all + 1, *of_them_late + u32::from(late));
-            if *all as u64 >= 4 * OVER {
-                (*all, *of_them_late) = (*all / 2, *of_them_late / 2);
-            }
+            let (all, costs) = self.without;
+            let kept = if all >= 4.0 * OVER as f64 { 0.5 } else { 1.0 };
+            self.without = (all * kept + 1.0, costs * kept + cost);
         }
         if !since(counts.from) {
             return;
         }
-        let (fine, bad) = self.rates(config);
-        let (bound, by) = (bound(config), if late { (bad / fine).ln() } else { ((1.0 - bad) / (1.0 - fine)).ln() });
-        self.score = (self.score + by).clamp(-bound, bound);
+        let (fine, bad) = self.chances(config);
+        let by = cost * (bad / fine).ln() + (1.0 - cost) * ((1.0 - bad) / (1.0 - fine)).ln();
+        self.score = (self.score + by).clamp(-bound(config), bound(config));
     }
 
-    /// The parts of busy periods that may be late, and that may not.
-    fn rates(&self, config: &SharingConfig) -> (f64, f64) {
-        let (all, late) = self.without;
-        // A few say nothing: what is thought of them is that none is late.
-        let without = f64::from(late) / f64::from(all.max(OVER as u32));
-        let part = |permille: u32| f64::from(permille.clamp(1, 900)) / 1_000.0;
-        let (fine, bad) = (part(config.late_fine), part(config.late_bad));
-        ((fine + without).min(0.9), (bad + 1.5 * without).min(0.95))
+    /// The two chances that it is decided between: what is as likely by one as by the other is about what is allowed.
+    fn chances(&self, config: &SharingConfig) -> (f64, f64) {
+        let allowed = config.allowed();
+        let (all, costs) = self.without;
+        // A few say nothing: what is thought of them is that they cost nothing. What they may cost is theirs already.
+        let without = (costs / all.max(OVER as f64) - allowed).max(0.0);
+        ((allowed / 2.0 + without).min(0.9), (allowed * 1.8 + 1.5 * without).min(0.95))
     }
 
     /// When the next busy period is expected to begin, and by how much that may be off: the first that is not over by now.
@@ -288,11 +300,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_is_known_after_three_and_what_is_fine_after_a_hundred_and_fifty() {
+    fn what_is_late_is_known_after_three_and_what_is_fine_after_two_hundred() {
         let never = |_| Span::ZERO;
         assert_eq!(play(1, |_| micros(200), never, None), (Slowdown::Worse, 3));
         let (fine, after) = play(1, |_| micros(50), never, None);
-        assert!(fine == Slowdown::Fine && (140..160).contains(&after), "{after}");
+        assert!(fine == Slowdown::Fine && (220..230).contains(&after), "{after}");
     }
 
     #[test]
@@ -301,7 +313,11 @@ mod tests {
         // Alone, or two in a row half of the time: then the slowest take four times as long.
         assert_eq!(play(1, |_| micros(300), never, None).0, Slowdown::Worse);
         assert_eq!(play(2, |_| micros(300), never, None).0, Slowdown::Fine);
-        assert_eq!(play(2, |_| micros(500), never, None).0, Slowdown::Worse);
+        assert_eq!(play(2, |_| micros(700), never, None).0, Slowdown::Worse);
+        // A few that are later are made up for by the others.
+        let some = |index: u64| if index.is_multiple_of(10) { micros(1_000) } else { micros(100) };
+        assert_eq!(play(2, some, never, None).0, Slowdown::Fine);
+        assert_eq!(play(1, some, never, None).0, Slowdown::Worse);
     }
 
     #[test]

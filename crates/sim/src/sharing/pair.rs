@@ -195,7 +195,7 @@ mod tests {
         check(Solo { launches: 221.0, gpu_ms: 1.5, takes_ms: 5.5 }, (0.85, 0.70), 0.15);
     }
 
-    /// What was measured on an H200 (docs/benchmarks/sharing-aside.json): programs as they are alone, and the p99 and the
+    /// What was measured on an H200 (docs/benchmarks/frontier.json): programs as they are alone, and the p99 and the
     /// training's part beside requests at random.
     #[test]
     fn weft_in_turns_is_expected_to_be_what_it_is_on_a_gpu() {
@@ -210,8 +210,8 @@ mod tests {
                 "{expected:?} for {at_random_part}"
             );
         };
-        check(Solo { launches: 1.0, gpu_ms: 0.832, takes_ms: 0.848 }, 0.99, 0.0);
-        check(Solo { launches: 1.0, gpu_ms: 6.931, takes_ms: 6.99 }, 1.01, 0.36);
+        check(Solo { launches: 1.0, gpu_ms: 1.34, takes_ms: 1.37 }, 1.03, 0.29);
+        check(Solo { launches: 1.0, gpu_ms: 4.05, takes_ms: 4.10 }, 1.0, 0.25);
     }
 
     #[test]

@@ -7,7 +7,6 @@ mod gpreempt;
 mod orion;
 mod quota;
 mod strict;
-mod tgs;
 mod unmanaged;
 mod weft;
 mod xsched;
@@ -15,7 +14,7 @@ mod xsched;
 use super::gpu::Mode;
 use super::room::{Room, Seat};
 use super::scenario::Scenario;
-use policy::sharing::SharingConfig;
+use policy::sharing::{Controller, SharingConfig};
 use policy::{Span, Time};
 
 /// What becomes of a launch.
@@ -31,7 +30,7 @@ pub enum Verdict {
 }
 
 /// Names of all policies, in the order of reports.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     "weft",
     "weft-time",
     "default",
@@ -43,6 +42,7 @@ pub const NAMES: [&str; 13] = [
     "fast-gshare",
     "tgs",
     "orion",
+    "orion-like",
     "xsched",
     "gpreempt",
 ];
@@ -111,8 +111,8 @@ pub(super) fn none() -> Box<dyn Control> {
 pub(super) fn by_name(name: &str, scenario: &Scenario, config: SharingConfig) -> Option<Box<dyn Control>> {
     let tenants = scenario.tenants.len();
     Some(match name {
-        "weft" => Box::new(weft::Weft::new(scenario, false, config)),
-        "weft-time" => Box::new(weft::Weft::new(scenario, true, config)),
+        "weft" => Box::new(weft::Weft::new(scenario, false, Controller::Weft, config)),
+        "weft-time" => Box::new(weft::Weft::new(scenario, true, Controller::Weft, config)),
         "default" => none(),
         "mps" => Box::new(unmanaged::Unmanaged { mode: Some(Mode::Concurrent) }),
         "priority" => Box::new(strict::Strict),
@@ -120,8 +120,9 @@ pub(super) fn by_name(name: &str, scenario: &Scenario, config: SharingConfig) ->
         "fikit" => Box::new(fikit::Fikit::default()),
         "dilu" => Box::new(dilu::Dilu::new(tenants)),
         "fast-gshare" => Box::new(fast_gshare::FastGShare::new(tenants)),
-        "tgs" => Box::new(tgs::Tgs::new(tenants)),
+        "tgs" => Box::new(weft::Weft::new(scenario, false, Controller::Tgs, config)),
         "orion" => Box::new(orion::Orion),
+        "orion-like" => Box::new(weft::Weft::new(scenario, false, Controller::OrionLike, config)),
         "xsched" => Box::new(xsched::XSched),
         "gpreempt" => Box::new(gpreempt::GPreempt),
         _ => return None,

@@ -2,7 +2,7 @@
 //!
 //! Shares as `policy::sharing` gives them: a worker has what it was stretched to, or more, up to its limit, where its
 //! batch would be late otherwise; training is best-effort and has all that is left, so its limit reserves nothing. Where
-//! a batch would be late even so, as slow as its worker was of late, training stands aside until it is done. Where nobody
+//! a batch would be late even so, as slow as its worker was of late, training is held until it is done. Where nobody
 //! trains, what would be idle goes to whoever has a batch, beyond its limit too: limits are for finding places, and live
 //! a share has none that nobody set.
 //! What a worker can do is planned with what neighbours are expected to cost, as `policy::predict` says.

@@ -2,6 +2,8 @@
 //! allowances, gates and budgets; every launch is decided by `share_core` from those and from what the neighbours'
 //! pages say.
 //!
+//! The other controllers that run live run here as well: `tgs`, `orion-like`.
+//!
 //! As `weft` it has the gate alone; as `weft-time` tenants take turns, whose length it sets, and best-effort work is taken
 //! off the GPU within bursts.
 //!
@@ -31,7 +33,7 @@ pub(super) struct Weft {
 }
 
 impl Weft {
-    pub(super) fn new(scenario: &Scenario, in_turns: bool, config: SharingConfig) -> Weft {
+    pub(super) fn new(scenario: &Scenario, in_turns: bool, controller: Controller, config: SharingConfig) -> Weft {
         let tenants = scenario.tenants.len();
         let page = |tenant: &super::super::TenantSpec| Limits {
             class: tenant.class,
@@ -46,7 +48,7 @@ impl Weft {
         let pages = scenario.tenants.iter().map(page).collect();
         Weft {
             tick: config.tick,
-            daemon: Sharing::new(Controller::Weft, config),
+            daemon: Sharing::new(controller, config),
             pages,
             actions: Vec::new(),
             in_turns,
