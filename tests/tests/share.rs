@@ -284,6 +284,25 @@ fn with_pauses(machine: &Machine, objective: &[&str]) -> [Running; 2] {
 }
 
 #[test]
+fn what_was_recorded_replays_to_the_same_actions() {
+    let mut machine = Machine::bare();
+    let folder = machine.folder.path().join("journals").display().to_string();
+    machine.start_daemon_with(&["--record", &folder]);
+    let programs = with_pauses(&machine, &[]);
+    machine.wait("best-effort work to be throttled", |machine| {
+        machine.tenant("train")?["preemptions"].as_u64().filter(|times| *times > 20)
+    });
+    assert!(machine.ask(&["set", "--sharing", "tgs"]).status.success());
+    drop(programs);
+    machine.wait("their end", |machine| machine.tenant("train").is_none().then_some(()));
+    machine.kill_daemon();
+    let replayed = machine.ask(&["sim", "replay", &format!("{folder}/gpu-0.journal"), "--json"]);
+    assert!(replayed.status.success(), "{}", text(&replayed.stderr));
+    let found: Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    assert!(found["looks"].as_u64() > Some(50) && found["actions"].as_u64() > Some(50), "{found}");
+}
+
+#[test]
 fn a_driver_that_refuses_slices_leaves_the_gate() {
     let mut machine = Machine::bare();
     machine.refuses = "slices".into();

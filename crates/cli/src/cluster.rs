@@ -70,6 +70,9 @@ pub(crate) struct NodeArguments {
     /// Where to keep run-time files
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
+    /// Write down all that is seen of the programs on each GPU and what is done about them, for `weft sim replay`
+    #[arg(long, value_name = "FOLDER", conflicts_with = "scheduler")]
+    record: Option<PathBuf>,
     /// End after so long without a program that shares a GPU; `weft run` starts nodes that do.
     #[arg(long, hide = true)]
     idle_exit: Option<policy::Span>,
@@ -81,6 +84,7 @@ pub(crate) struct NodeArguments {
 const NODE_EXAMPLES: &str = "\
 Examples:
   weft node
+  weft node --record journals
   WEFT_TOKEN=secret weft node --scheduler http://scheduler.example:8003 --address node-7.example:8004";
 
 fn start(work: impl Future<Output = Result<()>>) -> Result<()> {
@@ -170,14 +174,14 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
         if arguments.detach {
             return crate::share::daemon::detach(&["--idle-exit".into(), idle_exit.to_string()]);
         }
-        return crate::share::daemon::share_only(Some(idle_exit));
+        return crate::share::daemon::share_only(Some(idle_exit), None);
     }
     let mut settings = Settings::find(arguments.config.as_deref())?;
     if let Some(state) = &arguments.state {
         settings.state = std::path::absolute(state)?;
     }
     if !settings.has_scheduler(arguments.scheduler.as_deref()) {
-        return crate::share::daemon::share_only(None);
+        return crate::share::daemon::share_only(None, arguments.record);
     }
     let address = arguments.address.or(settings.cluster.address.clone()).unwrap_or_else(|| "127.0.0.1:8004".into());
     let bind = arguments.listen.map_or_else(|| own(&address), Ok)?;

@@ -36,7 +36,7 @@ impl Bench {
     fn config(&self) -> Config {
         let gpu = Gpu { index: 0, uuid: Uuid(GPU), name: "Test".into(), memory_bytes: 8 << 30 };
         let gpus = Gpus { gpus: vec![gpu], ..Gpus::default() };
-        Config { place: self.place(), gpus, idle_exit: None }
+        Config { place: self.place(), gpus, idle_exit: None, record: None }
     }
 
     fn start(&mut self) {

@@ -20,6 +20,7 @@ mod throttle;
 mod controllers;
 mod way;
 mod slow;
+pub mod journal;
 
 pub use config::SharingConfig;
 pub use controllers::Controller;

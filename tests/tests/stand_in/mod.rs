@@ -102,8 +102,12 @@ impl Machine {
     }
 
     pub(crate) fn start_daemon(&mut self) {
+        self.start_daemon_with(&[]);
+    }
+
+    pub(crate) fn start_daemon_with(&mut self, flags: &[&str]) {
         let log = std::fs::File::create(self.folder.path().join("daemon.txt")).unwrap();
-        self.daemon = Some(self.weft(&["node"]).stderr(log).spawn().unwrap());
+        self.daemon = Some(self.weft(&[&["node"], flags].concat()).stderr(log).spawn().unwrap());
         self.wait("the daemon", |machine| machine.try_status());
     }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use node::sharing::{Client, Config, Daemon, Gpus, Place};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -75,7 +76,7 @@ pub(crate) fn detach(arguments: &[String]) -> Result<()> {
 }
 
 /// Shares GPUs until somebody ends this process, or until nobody shared one for a while.
-pub(crate) fn share_only(idle_exit: Option<policy::Span>) -> Result<()> {
+pub(crate) fn share_only(idle_exit: Option<policy::Span>, record: Option<PathBuf>) -> Result<()> {
     crate::logging::start();
     // Two daemons would give the same GPU away twice.
     if let Some(client) = Client::find()? {
@@ -87,7 +88,7 @@ pub(crate) fn share_only(idle_exit: Option<policy::Span>) -> Result<()> {
     }
     let idle_exit = idle_exit.map(|idle| Duration::from_nanos(idle.nanos()));
     crate::up::runtime()?.block_on(async {
-        let daemon = Daemon::start(Config { place: Place::own(), gpus, idle_exit })?;
+        let daemon = Daemon::start(Config { place: Place::own(), gpus, idle_exit, record })?;
         let stop = daemon.stopper();
         let signal = crate::up::wait_for_signal();
         let mut ended = tokio::task::spawn_blocking(move || daemon.join());
@@ -111,7 +112,7 @@ pub(crate) fn share_beside() -> Option<Daemon> {
         tracing::info!(socket = %client.place.socket.display(), "another daemon shares the GPUs here");
         return None;
     }
-    match Daemon::start(Config { place: Place::own(), gpus, idle_exit: None }) {
+    match Daemon::start(Config { place: Place::own(), gpus, idle_exit: None, record: None }) {
         Ok(daemon) => Some(daemon),
         Err(error) => {
             tracing::info!("not sharing GPUs here: {error:#}");

@@ -297,11 +297,13 @@ impl Account {
     /// for the GPU time in them.
     fn burst(&self, process: u32, burst: &shm::Ended) -> Burst {
         let alone = self.alone_wait_permille.map_or(0, |permille| {
-            let wait = u128::from(burst.work_ns) * u128::from(permille) / 1_000;
-            let more = burst.wait_ns.saturating_sub(wait.min(u128::from(u64::MAX)) as u64);
             // Launches are only counted where nobody else is.
-            let more = if burst.work_ns == 0 { 0 } else { more };
-            burst.length_ns.saturating_sub(more).max(1)
+            if burst.work_ns == 0 {
+                return burst.length_ns.max(1);
+            }
+            let wait = u128::from(burst.work_ns) * u128::from(permille) / 1_000;
+            let launching = burst.length_ns.saturating_sub(burst.wait_ns);
+            launching.saturating_add(wait.min(u128::from(CHARGE_MOST_NS)) as u64).max(1)
         });
         Burst {
             process,

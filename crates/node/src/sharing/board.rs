@@ -9,9 +9,11 @@ use super::gpus::Gpu;
 use super::learned::{Knowledge, Learned};
 use super::ledger::{Ledger, Token};
 use super::pidfd::Watched;
+use super::record::Record;
 use super::slot::{Notes, Occupant, Seen, Slot};
 use super::wire::{GpuStatus, TenantStatus};
-use policy::sharing::{Action, Admission, Class, Controller, GpuView, Sharing, WHOLE};
+use policy::sharing::journal::Recorder;
+use policy::sharing::{Action, Admission, Class, Controller, GpuView, WHOLE};
 use policy::{TenantId, Time};
 use rpc::Way;
 use shm::{ControlPage, SLOTS};
@@ -31,7 +33,8 @@ pub(super) struct Board {
     order: VecDeque<usize>,
     accounts: BTreeMap<u32, Account>,
     learned: Learned,
-    sharing: Sharing,
+    sharing: Recorder,
+    record: Option<Record>,
     view: GpuView,
     actions: Vec<Action>,
     ticked_ns: u64,
@@ -57,7 +60,7 @@ pub(super) struct Place {
 }
 
 impl Board {
-    pub(super) fn new(gpu: Gpu, learned: Learned) -> Board {
+    pub(super) fn new(gpu: Gpu, learned: Learned, record: Option<Record>) -> Board {
         let view = GpuView { memory_total: gpu.memory_bytes, ..GpuView::default() };
         Board {
             gpu,
@@ -65,7 +68,8 @@ impl Board {
             order: VecDeque::new(),
             accounts: BTreeMap::new(),
             learned,
-            sharing: Sharing::default(),
+            sharing: Recorder::new(Controller::default(), record.is_some()),
+            record,
             view,
             actions: Vec::new(),
             ticked_ns: 0,
@@ -168,6 +172,13 @@ impl Board {
             self.view.tenants.extend(tenant.map(|tenant| account.view(*number, tenant)));
         }
         self.sharing.look(Time::from_nanos(now_ns), &self.view, &mut self.actions);
+        if let Some(record) = &mut self.record
+            && let Some(noted) = self.sharing.take_journal()
+            && !record.write(noted)
+        {
+            self.sharing.stop_journal();
+            self.record = None;
+        }
         for action in self.actions.drain(..) {
             if let Some(account) = self.accounts.get_mut(&tenant_of(action).0) {
                 account.apply(action);
@@ -278,7 +289,7 @@ impl Board {
                 share: tenant.share.clone(),
                 placed: tenant.placed.clone(),
                 stretched_permille: tenant.stretched,
-                given_permille: self.sharing.share_of(TenantId(*number)).unwrap_or(0),
+                given_permille: self.sharing.sharing().share_of(TenantId(*number)).unwrap_or(0),
                 used_permille,
                 memory_bytes: account.used_bytes,
                 refused: account.refused,
@@ -294,7 +305,11 @@ impl Board {
                 preemptions: account.preemptions,
                 channels: account.channels,
                 held: account.held,
-                takes_permille: self.sharing.slowdown(TenantId(*number)).map_or(0, |takes| takes.min(1_000_000) as u32),
+                takes_permille: self
+                    .sharing
+                    .sharing()
+                    .slowdown(TenantId(*number))
+                    .map_or(0, |takes| takes.min(1_000_000) as u32),
                 note: self.note(now_ns, *number, account, ledger),
             })
         });
@@ -316,7 +331,9 @@ impl Board {
             return "suspended".to_owned();
         }
         let best_effort = ledger.get(number).is_some_and(|tenant| tenant.share.class == Class::BestEffort);
-        let Some((beside, ratio)) = self.sharing.most_slowed().filter(|_| best_effort) else { return String::new() };
+        let Some((beside, ratio)) = self.sharing.sharing().most_slowed().filter(|_| best_effort) else {
+            return String::new();
+        };
         let name = ledger.get(beside.0).map_or("a latency program", |tenant| &tenant.name);
         let what = match (account.held, account.space, account.slice) {
             (true, ..) => "held".to_owned(),

@@ -2,12 +2,13 @@
 
 use super::answers;
 use super::board::{Attaching, Board};
-use super::gpus::Gpus;
+use super::gpus::{Gpu, Gpus};
 use super::learned::Learned;
 use super::ledger::{Ledger, Tenant, Token};
 use super::mps::Mps;
 use super::pidfd::Watched;
 use super::place::Place;
+use super::record::Record;
 use super::room::Reserved;
 use super::store::Store;
 use anyhow::{Context, Result};
@@ -21,6 +22,7 @@ use std::fs::{File, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub struct Config {
     pub gpus: Gpus,
     /// Whether it ends by itself after so long without tenants.
     pub idle_exit: Option<Duration>,
+    /// Where to keep a journal of each GPU.
+    pub record: Option<PathBuf>,
 }
 
 /// A daemon that runs. Dropping it leaves it running.
@@ -147,7 +151,13 @@ impl Running {
         let store = Store::new(&config.place.tenants());
         let ledger = store.read(now);
         let learned = Learned::new(config.place.learned(), config.gpus.driver.as_deref());
-        let boards = config.gpus.gpus.iter().cloned().map(|gpu| Board::new(gpu, learned.clone())).collect();
+        let record = |gpu: &Gpu| {
+            let folder = config.record.as_deref()?;
+            let begun = Record::begin(folder, gpu.index);
+            begun.inspect_err(|error| tracing::warn!("no journal in {}: {error}", folder.display())).ok()
+        };
+        let board = |gpu: &Gpu| Board::new(gpu.clone(), learned.clone(), record(gpu));
+        let boards = config.gpus.gpus.iter().map(board).collect();
         let mps = (!config.gpus.gpus.is_empty()).then(|| Mps::start(&config.place.mps(), Mps::program()));
         // Programs that come first are to find it.
         mps.iter().for_each(Mps::settle);

@@ -25,6 +25,7 @@ mod store;
 mod gpus;
 mod pidfd;
 mod place;
+mod record;
 mod room;
 mod client;
 mod environment;

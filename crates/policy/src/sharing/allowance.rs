@@ -41,13 +41,14 @@ impl Allowance {
         Allowance { charged: Window::new(now, charged), wanted: Window::new(now, wanted), bucket: 0, left_over: false }
     }
 
+    /// Whether counters are those of the same tenant: they do not go back.
+    pub(super) fn goes_on(&self, charged: Span, wanted: Span) -> bool {
+        charged >= self.charged.last().1 && wanted >= self.wanted.last().1
+    }
+
     /// Takes a reading of the counters and takes what was used out of the bucket.
     pub(super) fn read(&mut self, now: Time, charged: Span, wanted: Span, config: &SharingConfig) {
         let (_, before) = self.charged.last();
-        if charged < before || wanted < self.wanted.last().1 {
-            *self = Allowance::new(now, charged, wanted);
-            return;
-        }
         self.bucket = self.bucket.saturating_sub_unsigned((charged - before).nanos());
         self.charged.read(now, charged, config.window);
         self.wanted.read(now, wanted, config.window);

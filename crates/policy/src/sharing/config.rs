@@ -96,17 +96,25 @@ impl SharingConfig {
         f64::from(self.late.clamp(1, 500)) / 1_000.0
     }
 
-    /// The time slice of best-effort work on a level: the least up to where it is beside others, doubled with each further
-    /// level.
-    pub(super) fn slice(&self, level: usize) -> Span {
-        let doublings = level.saturating_sub(GAPS + 1).min(16) as u32;
-        self.slice_least.scale(1 << doublings, 1).min(self.slice_most)
+    /// Where a level is between the one above [`GAPS`] and the highest: from 0 to 1.
+    fn height(&self, level: usize) -> f64 {
+        let steps = self.levels.saturating_sub(GAPS + 2).max(1);
+        (level.saturating_sub(GAPS + 1) as f64 / steps as f64).min(1.0)
     }
 
-    /// The part of the SMs of best-effort work on a level, in thousandths, in equal steps.
+    /// The time slice of best-effort work on a level: the least up to where it is beside others, and from there to the longest
+    /// in equal proportions.
+    pub(super) fn slice(&self, level: usize) -> Span {
+        let (least, most) = (self.slice_least.nanos().max(1) as f64, self.slice_most.nanos().max(1) as f64);
+        let micros = least * (most / least).powf(self.height(level)) / 1_000.0;
+        Span::from_micros(micros.round() as u64)
+    }
+
+    /// The part of the SMs of best-effort work on a level, in thousandths: the least up to where it is beside others, and
+    /// from there to all in equal steps.
     pub(super) fn space(&self, level: usize) -> u32 {
-        let (steps, most) = (self.levels.saturating_sub(1).max(1) as u32, WHOLE.saturating_sub(self.space_least));
-        (self.space_least + most * level.saturating_sub(GAPS) as u32 / steps).min(WHOLE)
+        let least = self.space_least.min(WHOLE);
+        least + (f64::from(WHOLE - least) * self.height(level)).round() as u32
     }
 
     /// Best-effort work in flight on a level where nothing but the launch gate holds it, in equal steps.

@@ -91,10 +91,13 @@ impl Sharing {
         self.looked = now;
         self.tenants.retain(|id, _| view.tenants.iter().any(|tenant| tenant.id == *id));
         for tenant in &view.tenants {
-            self.tenants
-                .entry(tenant.id)
-                .and_modify(|known| known.allowance.read(now, tenant.charged, tenant.wanted, &self.config))
-                .or_insert_with(|| Tenant::new(now, tenant));
+            match self.tenants.get_mut(&tenant.id) {
+                Some(known) if known.allowance.goes_on(tenant.charged, tenant.wanted) => {
+                    known.allowance.read(now, tenant.charged, tenant.wanted, &self.config);
+                }
+                // Another by the same number, who was told nothing.
+                _ => drop(self.tenants.insert(tenant.id, Tenant::new(now, tenant))),
+            }
         }
         self.controller.look(now, view);
         self.share(passed, view, out);

@@ -63,7 +63,10 @@ struct BusyPeriod {
     /// What all of it takes alone.
     alone: Span,
     bursts: u32,
-    undisturbed: bool,
+    /// It says something about the level.
+    counts: bool,
+    /// It says what it is like without best-effort work.
+    alone_on_gpu: bool,
     /// It was cut.
     endless: bool,
 }
@@ -90,8 +93,8 @@ pub(super) struct Estimate {
     without: (f64, f64),
     /// The logarithm of how much more likely it is that too many are late.
     score: f64,
-    /// Bursts since it was last known what one takes alone.
-    pub(super) unknown: u32,
+    /// Busy periods that counted for the level.
+    judged: u64,
     /// Undisturbed bursts of which is known what they take alone.
     pub(super) seen: u64,
 }
@@ -105,7 +108,7 @@ impl Estimate {
             in_a_row: 0,
             without: (0.0, 0.0),
             score: 0.0,
-            unknown: 0,
+            judged: 0,
             seen: 0,
         }
     }
@@ -115,24 +118,27 @@ impl Estimate {
         (self.ratio > 0).then_some(self.ratio)
     }
 
-    /// Another level: what was seen says nothing about it. What began before `settled` does not either.
+    /// Another level: what was seen says nothing about it.
     pub(super) fn begin_anew(&mut self) {
-        self.score = 0.0;
+        (self.score, self.judged) = (0.0, 0);
+    }
+
+    /// Whether anything that was seen says something about the level.
+    pub(super) fn has_judged(&self) -> bool {
+        self.judged > 0
     }
 
     /// Looks at the bursts that ended since the last look.
     pub(super) fn look(&mut self, bursts: &[Burst], objective: Option<Span>, counts: Counts, config: &SharingConfig) {
         for burst in bursts {
             if burst.alone == Span::ZERO {
-                self.unknown = self.unknown.saturating_add(1);
                 self.processes.remove(&burst.process);
                 continue;
             }
-            self.unknown = 0;
             self.seen += u64::from(burst.undisturbed);
             self.average(burst);
-            if let Some(period) = self.add(burst) {
-                self.judge(&period, objective, counts, config);
+            if let Some(period) = self.add(burst, counts) {
+                self.judge(&period, objective, config);
             }
         }
     }
@@ -145,7 +151,7 @@ impl Estimate {
     }
 
     /// A burst; the busy period that it shows to have ended.
-    fn add(&mut self, burst: &Burst) -> Option<BusyPeriod> {
+    fn add(&mut self, burst: &Burst, counts: Counts) -> Option<BusyPeriod> {
         let ended = burst.began + burst.took;
         let process = self.processes.entry(burst.process).or_insert_with(|| Process {
             period: None,
@@ -169,13 +175,16 @@ impl Estimate {
         let late = goes_on.map_or(Span::ZERO, |period| period.late - made_up) + burst.took;
         // What it takes less than alone makes up for some as well.
         let late = late - burst.alone;
+        let began = goes_on.map_or(burst.began, |period| period.began);
+        let since = |from: Option<Time>| from.is_some_and(|from| began >= from);
         let period = BusyPeriod {
-            began: goes_on.map_or(burst.began, |period| period.began),
+            began,
             late,
             late_first: goes_on.map_or(late, |period| period.late_first),
             alone: goes_on.map_or(Span::ZERO, |period| period.alone) + burst.alone,
             bursts: goes_on.map_or(0, |period| period.bursts) + 1,
-            undisturbed: goes_on.is_none_or(|period| period.undisturbed) && burst.undisturbed,
+            counts: goes_on.is_none_or(|period| period.counts) && since(counts.from),
+            alone_on_gpu: goes_on.is_none_or(|period| period.alone_on_gpu) && burst.undisturbed && since(counts.alone),
             endless: false,
         };
         if period.bursts >= LONGEST {
@@ -209,20 +218,24 @@ impl Estimate {
         }
     }
 
-    fn judge(&mut self, period: &BusyPeriod, objective: Option<Span>, counts: Counts, config: &SharingConfig) {
+    fn judge(&mut self, period: &BusyPeriod, objective: Option<Span>, config: &SharingConfig) {
         let cost = self.cost(period, objective, config);
-        let since = |from: Option<Time>| from.is_some_and(|from| period.began >= from);
-        if period.undisturbed && since(counts.alone) {
+        if period.alone_on_gpu {
             let (all, costs) = self.without;
             let kept = if all >= 4.0 * OVER as f64 { 0.5 } else { 1.0 };
             self.without = (all * kept + 1.0, costs * kept + cost);
         }
-        if !since(counts.from) {
-            return;
+        if period.counts && self.is_judge(config) {
+            let (fine, bad) = self.chances(config);
+            let by = cost * (bad / fine).ln() + (1.0 - cost) * ((1.0 - bad) / (1.0 - fine)).ln();
+            self.score = (self.score + by).clamp(-bound(config), bound(config));
+            self.judged += 1;
         }
-        let (fine, bad) = self.chances(config);
-        let by = cost * (bad / fine).ln() + (1.0 - cost) * ((1.0 - bad) / (1.0 - fine)).ln();
-        self.score = (self.score + by).clamp(-bound(config), bound(config));
+    }
+
+    /// Whether it can be told at all what best-effort work does to it: who is late most of the time by itself blames nobody.
+    fn is_judge(&self, config: &SharingConfig) -> bool {
+        self.chances(config).0 < 0.5
     }
 
     /// The two chances that it is decided between: what is as likely by one as by the other is about what is allowed.
@@ -231,12 +244,12 @@ impl Estimate {
         let (all, costs) = self.without;
         // A few say nothing: what is thought of them is that they cost nothing. What they may cost is theirs already.
         let without = (costs / all.max(OVER as f64) - allowed).max(0.0);
-        ((allowed / 2.0 + without).min(0.9), (allowed * 1.8 + 1.5 * without).min(0.95))
+        (allowed / 2.0 + without, (allowed * 1.8 + 1.5 * without).min(0.95))
     }
 
-    /// When the next busy period is expected to begin, and by how much that may be off: the first that is not over by now.
-    pub(super) fn next(&self, now: Time) -> Option<(Time, Span)> {
-        self.processes.values().filter_map(|process| process.rhythm.next(now)).min()
+    /// When busy periods are expected to begin next, and by how much that may be off.
+    pub(super) fn next(&self, now: Time) -> impl Iterator<Item = (Time, Span)> {
+        self.processes.values().filter_map(move |process| process.rhythm.next(now))
     }
 
     /// What is known by now.
@@ -335,6 +348,12 @@ mod tests {
         assert_eq!(play(1, some(10), some(10), None).0, Slowdown::Fine);
         assert_eq!(play(1, some(10), |_| Span::ZERO, None).0, Slowdown::Worse);
         assert_eq!(play(1, some(3), some(10), None).0, Slowdown::Worse);
+    }
+
+    #[test]
+    fn who_is_late_most_of_the_time_by_itself_is_no_judge() {
+        let late = |_| micros(900);
+        assert_eq!(play(1, late, late, None).0, Slowdown::Unknown);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct TenantView {
     pub burst: Span,
     /// Bursts that it has finished.
     pub bursts: u64,
-    /// Those that ended since the last look, in the order of their ends. Some may be missing.
+    /// Those that ended since the last look, each process's in the order of their ends. Some may be missing.
     pub ended: Vec<Burst>,
     /// How long a request may take, where it was said.
     pub objective: Option<Span>,

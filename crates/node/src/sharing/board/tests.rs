@@ -19,8 +19,12 @@ impl Bench {
         let gpu = Gpu { index: 0, uuid: Uuid([1; 16]), name: "Test".into(), memory_bytes: 8 << 30 };
         // These processes do not exist, so nothing is ever written there.
         let learned = Learned::new("/nowhere".into(), None);
-        let mut bench =
-            Bench { board: Board::new(gpu, learned), ledger: Ledger::default(), tenants: vec![], now_ns: 1_000 * MS };
+        let mut bench = Bench {
+            board: Board::new(gpu, learned, None),
+            ledger: Ledger::default(),
+            tenants: vec![],
+            now_ns: 1_000 * MS,
+        };
         for (index, share) in shares.iter().enumerate() {
             let share: Share = serde_json::from_str(share).unwrap();
             let number = bench.ledger.add(Tenant::new(format!("t{index}"), 7, share)).unwrap();

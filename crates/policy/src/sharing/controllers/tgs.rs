@@ -36,12 +36,13 @@ impl Control for Tgs {
 
     fn look(&mut self, now: Time, view: &GpuView) {
         let others = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
-        let bursts: u64 = others.map(|tenant| tenant.bursts).sum();
+        let bursts = others.fold(0u64, |sum, tenant| sum.saturating_add(tenant.bursts));
         let (since, before) = self.began;
         if now >= since + WATCH {
-            let rate = bursts.saturating_sub(before) * 1_000_000 / ((now - since).nanos() / 1_000_000).max(1);
+            let rate =
+                bursts.saturating_sub(before).saturating_mul(1_000_000) / ((now - since).nanos() / 1_000_000).max(1);
             self.best = self.best.max(rate);
-            self.lost = rate * 1_000 < self.best * LOSS;
+            self.lost = rate.saturating_mul(1_000) < self.best.saturating_mul(LOSS);
             self.began = (now, bursts);
             if self.lost {
                 (self.rate, self.slow_start) = ((self.rate / 2).max(START), false);

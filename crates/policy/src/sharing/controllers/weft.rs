@@ -21,6 +21,7 @@ use crate::sharing::Class;
 use crate::sharing::config::{GAPS, HELD};
 use crate::sharing::slowdown::{Counts, Estimate, Slowdown};
 use crate::sharing::throttle::ThrottleLevel;
+use share_core::Patience;
 use std::collections::BTreeMap;
 
 /// So many bursts of everybody are enough in one go of isolation, which lasts for so many looks at most.
@@ -82,7 +83,7 @@ impl Weft {
     }
 
     fn is_active(&self, tenant: TenantId) -> bool {
-        self.latency.get(&tenant).is_some_and(|known| self.looked < known.active + self.config.idle_after)
+        self.latency.get(&tenant).is_some_and(|known| known.is_active(self.looked, &self.config))
     }
 
     /// Whether best-effort work wanted the GPU lately.
@@ -93,14 +94,16 @@ impl Weft {
     /// Since when best-effort work has been off the GPU for good.
     fn alone_since(&self, now: Time) -> Option<Time> {
         let held = (self.level.get() == HELD).then_some(self.settled);
-        let gone = self.wanted_at.filter(|_| !self.is_to_blame(now)).map(|at| at + self.config.window);
+        let gone = (!self.is_to_blame(now)).then(|| self.wanted_at.map_or(Time::ZERO, |at| at + self.config.window));
         self.isolation.since.or(held).or(gone)
     }
 
     fn judge(&mut self, now: Time) {
-        let (config, looked) = (&self.config, self.looked);
-        let active = self.latency.values().filter(|known| looked < known.active + config.idle_after);
-        let verdicts: Vec<Slowdown> = active.map(|known| known.estimate.verdict(config)).collect();
+        let config = &self.config;
+        // Of whom nothing is known by now, as who never waits for its work, keeps nobody.
+        let is_silent = |known: &Latency| !known.estimate.has_judged() && now >= self.settled + config.retry_first;
+        let judges = self.latency.values().filter(|known| known.is_active(now, config) && !is_silent(known));
+        let verdicts: Vec<Slowdown> = judges.map(|known| known.estimate.verdict(config)).collect();
         let changed = if verdicts.contains(&Slowdown::Worse) {
             self.level.not_borne(now, config) || self.level.get() == HELD
         } else {
@@ -120,32 +123,31 @@ impl Weft {
 
     /// Begins or ends to hold best-effort work to see the others without it.
     fn isolate(&mut self, now: Time) {
-        let idle_after = self.config.idle_after;
-        let mut active = self.latency.values().filter(|known| now < known.active + idle_after);
+        let mut active = self.latency.values().filter(|known| known.is_active(now, &self.config));
         match self.isolation.since {
             Some(since) => {
-                let took = now - since;
                 let longest = self.config.tick.scale(ISOLATED_LOOKS, 1);
-                if took >= longest || active.all(|known| known.estimate.seen >= ISOLATED_BURSTS) {
+                let took = (now - since).min(longest);
+                if took == longest || active.all(|known| known.estimate.seen >= ISOLATED_BURSTS) {
                     self.isolation.end(now, took, &self.config);
                 }
             }
-            None => {
-                // Held anyway, and what it does then is isolation enough.
-                let is_due = now >= self.isolation.next && self.level.get() != HELD;
-                if is_due {
-                    self.isolation.since = Some(now);
-                    self.latency.values_mut().for_each(|known| known.estimate.seen = 0);
-                }
+            // Held anyway, and what it does then is isolation enough.
+            None if now >= self.isolation.next && self.level.get() != HELD => {
+                self.isolation.since = Some(now);
+                self.latency.values_mut().for_each(|known| known.estimate.seen = 0);
             }
+            None => {}
         }
     }
 
     /// When a latency program that works regularly is expected to need the GPU next.
     fn reserved(&self) -> Option<(Time, Time)> {
         let (lead, looked) = (self.config.lead(), self.looked);
-        let expected = self.latency.values().filter_map(|known| known.estimate.next(looked));
-        expected.map(|(at, off)| (at - off - lead, at + off)).min()
+        let expected = self.latency.values().flat_map(|known| known.estimate.next(looked));
+        let windows = expected.map(|(at, off)| (at - off - lead, at + off));
+        // One that is longer would be taken for rubbish, and hide the next.
+        windows.filter(|(from, until)| (*until - *from).nanos() <= Patience::USUAL.yield_ns).min()
     }
 
     /// Whether best-effort work is held at this moment.
@@ -155,6 +157,12 @@ impl Weft {
         let is_moment = self.looked.nanos() % every.max(1) < moment;
         let held = self.isolation.since.is_some() || self.level.get() == HELD && !is_moment;
         if self.is_needed && held { Gate::Held } else { Gate::Open }
+    }
+}
+
+impl Latency {
+    fn is_active(&self, now: Time, config: &SharingConfig) -> bool {
+        now < self.active + config.idle_after
     }
 }
 
@@ -178,34 +186,38 @@ impl Control for Weft {
             self.wanted_at = Some(now);
         }
         self.wanted = wanted;
-        let was_needed = self.is_needed;
-        let counts = self.is_needed && self.isolation.since.is_none() && self.is_to_blame(now);
-        let (counts, config) =
-            (Counts { from: counts.then_some(self.settled), alone: self.alone_since(now) }, &self.config);
         self.latency.retain(|id, _| of(Class::Latency).any(|tenant| tenant.id == *id));
+        if self.latency.is_empty() {
+            // What others bear is not what those bore.
+            self.level = ThrottleLevel::new(&self.config);
+        }
         for tenant in of(Class::Latency) {
             let known = self.latency.entry(tenant.id).or_insert_with(|| {
-                let (estimate, wanted) = (Estimate::new(), tenant.wanted);
-                Latency { estimate, wanted, active: now }
+                // Nothing is known of it.
+                self.isolation.next = now;
+                Latency { estimate: Estimate::new(), wanted: tenant.wanted, active: now }
             });
             if tenant.wanted != known.wanted {
                 (known.wanted, known.active) = (tenant.wanted, now);
             }
-            known.estimate.look(&tenant.ended, tenant.objective, counts, config);
         }
-        let works = self.latency.values().any(|known| now < known.active + config.idle_after);
+        let works = self.latency.values().any(|known| known.is_active(now, &self.config));
         self.is_needed = works && wanted > Span::ZERO;
+        let counts = self.is_needed && self.isolation.since.is_none() && self.is_to_blame(now);
+        let counts = Counts { from: counts.then_some(self.settled), alone: self.alone_since(now) };
+        for tenant in of(Class::Latency) {
+            if let Some(known) = self.latency.get_mut(&tenant.id) {
+                known.estimate.look(&tenant.ended, tenant.objective, counts, &self.config);
+            }
+        }
         if !self.is_needed {
             self.isolation.since = None;
-        } else if !was_needed {
-            // What was launched while nobody was in the way is in the way now.
-            self.settle(now);
-        } else {
-            if self.isolation.since.is_none() {
-                self.judge(now);
-            }
-            self.isolate(now);
+            return;
         }
+        if self.isolation.since.is_none() {
+            self.judge(now);
+        }
+        self.isolate(now);
     }
 
     fn throttle(&self, tenant: &TenantView, view: &GpuView) -> Throttle {
@@ -225,6 +237,8 @@ impl Control for Weft {
             return Throttle { space: config.space(level), admission, budget: config.feed(), ..throttle };
         }
         if tenant.slices {
+            // Held and still on the GPU would isolate nobody.
+            let level = if self.isolation.since.is_some() { HELD } else { level };
             let admission = match level {
                 // Whoever comes back finds it off the GPU at its first launch.
                 ..=GAPS if tenant.preemptible => Admission::Exclusive,
@@ -233,7 +247,7 @@ impl Control for Weft {
             };
             let budget = if self.is_needed && level <= GAPS { config.feed() } else { Span::MAX };
             let reserved = self.reserved().filter(|_| admission == Admission::Exclusive);
-            return Throttle { slice: Some(config.slice(level)), admission, budget, reserved, ..throttle };
+            return Throttle { slice: Some(config.slice(self.level.get())), admission, budget, reserved, ..throttle };
         }
         // Nothing but the gate can hold it.
         Throttle { budget: config.budget(level), admission: Admission::GapFill, ..throttle }
@@ -329,6 +343,57 @@ mod tests {
             let held = part(&borne, |one| one.gate == Gate::Held);
             assert!((0.001..0.03).contains(&held), "isolated for a part of the time: {held}");
         }
+    }
+
+    #[test]
+    fn who_is_isolated_is_off_the_gpu() {
+        let preemptible = TenantView { preemptible: true, ..tenant(1, Class::BestEffort, false, true) };
+        let throttles = play(preemptible, 30, |_| Span::ZERO);
+        let held: Vec<&Throttle> = throttles.iter().filter(|one| one.gate == Gate::Held).collect();
+        assert!(held.len() > 10 && held.iter().all(|one| one.admission == Admission::Exclusive), "{held:?}");
+        assert!(part(&throttles, |one| one.admission == Admission::Concurrent) > 0.9);
+    }
+
+    /// Requests seconds apart, each late by more than it bears: the first launch finds the GPU free soon.
+    #[test]
+    fn who_comes_seldom_is_judged_as_well() {
+        let mut weft = Weft::new(&SharingConfig::default());
+        let best_effort = TenantView { preemptible: true, ..tenant(1, Class::BestEffort, false, true) };
+        let mut tenants = vec![tenant(0, Class::Latency, false, true), best_effort];
+        let (alone, took) = (Span::from_millis(5), Span::from_millis(8));
+        let mut admissions = Vec::new();
+        for look in 1..10_000u64 {
+            let now = Time::ZERO + Span::from_millis(2 * look);
+            tenants[1].wanted += Span::from_millis(2);
+            tenants[0].ended.clear();
+            if look.is_multiple_of(1_000) {
+                tenants[0].wanted += took;
+                tenants[0].ended.push(Burst { process: 1, began: now - took, took, alone, undisturbed: false });
+            }
+            let view = GpuView { tenants: tenants.clone(), memory_total: 0 };
+            weft.look(now, &view);
+            admissions.push(weft.throttle(&tenants[1], &view).admission);
+        }
+        assert_eq!(admissions.last(), Some(&Admission::Exclusive));
+    }
+
+    #[test]
+    fn who_never_waits_for_its_work_keeps_nobody_held() {
+        let mut weft = Weft::new(&SharingConfig::default());
+        let mut tenants = vec![
+            tenant(0, Class::Latency, false, true),
+            tenant(1, Class::Latency, false, true),
+            tenant(2, Class::BestEffort, false, true),
+        ];
+        let alone = Span::from_millis(1);
+        for look in 1..20_000u64 {
+            let now = Time::ZERO + Span::from_millis(2 * look);
+            tenants.iter_mut().for_each(|tenant| tenant.wanted += Span::from_millis(1));
+            let began = now - alone;
+            tenants[0].ended = vec![Burst { process: 1, began, took: alone, alone, undisturbed: false }];
+            weft.look(now, &GpuView { tenants: tenants.clone(), memory_total: 0 });
+        }
+        assert!(weft.level.get() > 4, "{:?}", weft.level);
     }
 
     #[test]
