@@ -183,6 +183,11 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
     if !settings.has_scheduler(arguments.scheduler.as_deref()) {
         return crate::share::daemon::share_only(None, arguments.record);
     }
+    if arguments.record.is_some() {
+        return Err(
+            Misuse("record: --record is for a node without a scheduler; leave it or the scheduler out".into()).into()
+        );
+    }
     let address = arguments.address.or(settings.cluster.address.clone()).unwrap_or_else(|| "127.0.0.1:8004".into());
     let bind = arguments.listen.map_or_else(|| own(&address), Ok)?;
     scheduler::private_folder(&settings.state)?;

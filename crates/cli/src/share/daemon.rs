@@ -86,6 +86,9 @@ pub(crate) fn share_only(idle_exit: Option<policy::Span>, record: Option<PathBuf
     if let Some(problem) = &gpus.problem {
         tracing::warn!("{problem}");
     }
+    if let Some(folder) = &record {
+        std::fs::create_dir_all(folder).with_context(|| format!("record to {}", folder.display()))?;
+    }
     let idle_exit = idle_exit.map(|idle| Duration::from_nanos(idle.nanos()));
     crate::up::runtime()?.block_on(async {
         let daemon = Daemon::start(Config { place: Place::own(), gpus, idle_exit, record })?;

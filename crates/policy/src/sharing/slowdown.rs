@@ -124,8 +124,8 @@ impl Estimate {
     }
 
     /// Whether anything that was seen says something about the level.
-    pub(super) fn has_judged(&self) -> bool {
-        self.judged > 0
+    pub(super) fn has_judged(&self, config: &SharingConfig) -> bool {
+        self.judged > 0 && self.is_judge(config)
     }
 
     /// Looks at the bursts that ended since the last look.
@@ -256,6 +256,7 @@ impl Estimate {
     pub(super) fn verdict(&self, config: &SharingConfig) -> Slowdown {
         let bound = bound(config);
         match self.score {
+            _ if !self.is_judge(config) => Slowdown::Unknown,
             score if score >= bound => Slowdown::Worse,
             score if score <= -bound => Slowdown::Fine,
             _ => Slowdown::Unknown,

@@ -10,8 +10,7 @@
 //! 2. Nobody is blamed who did nothing: busy periods count while best-effort work wants the GPU, and once what was launched
 //!    before the last change has had time to end.
 //! 3. What programs take without best-effort work is seen in the *isolated* part of the time, which is spread at random and
-//!    never more than [`SharingConfig::isolation`]; the first of it comes as soon as a program works of which nothing is
-//!    known.
+//!    no more than [`SharingConfig::isolation`], but for once when a program comes of which nothing is known.
 //! 4. Where no latency program has worked for a while, the GPU is best-effort work's until one does.
 //! 5. Who works at regular times finds the GPU free: what can be preempted is preempted before.
 //! 6. Held work is let go for a moment now and then, and for the share that it was promised.
@@ -100,15 +99,18 @@ impl Weft {
 
     fn judge(&mut self, now: Time) {
         let config = &self.config;
-        // Of whom nothing is known by now, as who never waits for its work, keeps nobody.
-        let is_silent = |known: &Latency| !known.estimate.has_judged() && now >= self.settled + config.retry_first;
+        // Of whom nothing can be told by now, as who never waits for its work or is late by itself, keeps nobody.
+        let is_silent =
+            |known: &Latency| !known.estimate.has_judged(config) && now >= self.settled + config.retry_first;
         let judges = self.latency.values().filter(|known| known.is_active(now, config) && !is_silent(known));
         let verdicts: Vec<Slowdown> = judges.map(|known| known.estimate.verdict(config)).collect();
         let changed = if verdicts.contains(&Slowdown::Worse) {
             self.level.not_borne(now, config) || self.level.get() == HELD
         } else {
-            let fine = !verdicts.is_empty() && verdicts.iter().all(|verdict| *verdict == Slowdown::Fine);
-            fine && self.level.borne(now, config)
+            let fine = verdicts.iter().all(|verdict| *verdict == Slowdown::Fine);
+            // Where nobody can tell, it is as at the start.
+            let is_open = !verdicts.is_empty() || self.level.get() < ThrottleLevel::new(config).get();
+            fine && is_open && self.level.borne(now, config)
         };
         if changed {
             self.settle(now);
@@ -375,6 +377,24 @@ mod tests {
             admissions.push(weft.throttle(&tenants[1], &view).admission);
         }
         assert_eq!(admissions.last(), Some(&Admission::Exclusive));
+    }
+
+    #[test]
+    fn who_is_always_late_by_itself_keeps_nobody_held() {
+        let mut weft = Weft::new(&SharingConfig::default());
+        let mut tenants = vec![tenant(0, Class::Latency, false, true), tenant(1, Class::BestEffort, false, true)];
+        let (alone, took) = (Span::from_millis(1), Span::from_millis(2));
+        for look in 1..100_000u64 {
+            let now = Time::ZERO + Span::from_millis(2 * look);
+            tenants.iter_mut().for_each(|tenant| tenant.wanted += Span::from_millis(1));
+            tenants[0].ended.clear();
+            if look.is_multiple_of(3) {
+                let undisturbed = weft.level.get() == HELD || weft.isolation.since.is_some();
+                tenants[0].ended.push(Burst { process: 1, began: now - took, took, alone, undisturbed });
+            }
+            weft.look(now, &GpuView { tenants: tenants.clone(), memory_total: 0 });
+        }
+        assert_eq!(weft.level.get(), 4, "as at the start");
     }
 
     #[test]
