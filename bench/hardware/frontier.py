@@ -151,6 +151,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--warm", type=float, default=6.0)
     parser.add_argument("--share", default="time")
+    parser.add_argument("--record", metavar="FOLDER", help="have each daemon write its journals there")
     parser.add_argument("--out")
     arguments = parser.parse_args()
     os.environ["WEFT_SOCKET"] = os.path.join(tempfile.mkdtemp(prefix="weft-"), "node.sock")
@@ -169,7 +170,12 @@ def main():
         own = float(native.wait("ready").split()[1])
         alone = {how: native.ask(how, arguments.seconds, own) for how in arguments.how}
         native.end()
-        for weft in arguments.weft:
+        for index, weft in enumerate(arguments.weft):
+            daemon = None
+            if arguments.record:
+                journals = os.path.join(arguments.record, f"{kind}-{index}")
+                daemon = subprocess.Popen([weft, "node", "--record", journals])
+                time.sleep(1.0)
             for training in arguments.trainings:
                 run = [weft, "run", "--share", arguments.share]
                 serve = Program(run + ["--name", "serve", "--class", "latency", "--"], LATENCY, kind)
@@ -191,6 +197,9 @@ def main():
                 serve.end()
                 train.end()
                 time.sleep(1.0)
+            if daemon:
+                daemon.terminate()
+                daemon.wait()
     if arguments.out:
         with open(os.path.join(arguments.out, "frontier.json"), "w") as file:
             json.dump({"steps": alone_steps, "rows": rows}, file, indent=1)

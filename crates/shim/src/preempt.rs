@@ -145,8 +145,8 @@ struct Own {
     channels: Vec<(u32, u32)>,
     /// What disabled them, and is to enable them: it may not be found again when the process uses another GPU by then.
     subdevice: Option<&'static Object>,
-    /// Since when; 0 while they are not.
-    since_ns: u64,
+    /// Until when it is counted that they are; 0 while they are not.
+    counted_ns: u64,
 }
 
 impl Own {
@@ -165,12 +165,26 @@ impl Own {
             wanted = works && !refused && control.mode == Mode::Time && reason;
             soon = works && control.admission == Admission::Exclusive;
         }
+        self.count(gpu, now);
         match self.preemption.poll(now, wanted, &LEASE) {
             Step::Stay => {}
             Step::Disable => self.disable(gpu, now),
             Step::Enable => self.enable(gpu),
         }
         if soon || !self.preemption.is_enabled() { POLL } else { POLL_SLOWLY }
+    }
+
+    /// What is off the GPU does not go on: what is in flight is done as much later. Counted poll by poll, so that it is so
+    /// for what is launched meanwhile as well.
+    fn count(&mut self, gpu: &Gpu, now_ns: u64) {
+        if self.counted_ns == 0 {
+            return;
+        }
+        let was_off = now_ns.saturating_sub(std::mem::replace(&mut self.counted_ns, now_ns));
+        gpu.preempted_ns.fetch_add(was_off, Ordering::Relaxed);
+        if let Some(window) = gpu.window() {
+            window.own().busy_until_ns.fetch_add(was_off, Ordering::Relaxed);
+        }
     }
 
     fn disable(&mut self, gpu: &Gpu, now_ns: u64) {
@@ -184,7 +198,7 @@ impl Own {
         let status = take_off(self.subdevice, &self.channels);
         let all = status == 0;
         self.preemption.disabled(all);
-        self.since_ns = if all { now_ns } else { 0 };
+        self.counted_ns = if all { now_ns } else { 0 };
         if let Some(window) = gpu.window() {
             let page = window.own();
             page.preempt_capability.store(if all { 1 } else { status.max(2) }, Ordering::Relaxed);
@@ -203,16 +217,13 @@ impl Own {
                 && channels::is_there(Kind::Channel, *channel)
         });
         self.preemption.enabled(self.channels.is_empty());
-        if self.since_ns == 0 || !self.preemption.is_enabled() {
+        if self.counted_ns == 0 || !self.preemption.is_enabled() {
             return;
         }
-        let was_off = now_ns().saturating_sub(std::mem::take(&mut self.since_ns));
-        gpu.preempted_ns.fetch_add(was_off, Ordering::Relaxed);
+        self.count(gpu, now_ns());
+        self.counted_ns = 0;
         if let Some(window) = gpu.window() {
-            let page = window.own();
-            page.preempted.store(0, Ordering::Relaxed);
-            // What was launched before is done as much later.
-            page.busy_until_ns.fetch_add(was_off, Ordering::Relaxed);
+            window.own().preempted.store(0, Ordering::Relaxed);
         }
     }
 }

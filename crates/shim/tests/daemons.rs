@@ -2,7 +2,7 @@
 //! moves, so that what they see in time is exact.
 
 mod support;
-use shm::{Connection, FileList, GATE_HELD, Listener, Message, VERSION};
+use shm::{BUDGET_NS, Connection, FileList, GATE_HELD, Listener, Message, VERSION};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -263,8 +263,9 @@ fn slices_are_set_and_given_back() {
 }
 
 /// A daemon whose best-effort processes leave the GPU to the bursts of a tenant in the last slot.
-fn preempting_daemon(machine: &Machine) -> Daemon {
-    let daemon = Daemon::start(machine, |control| {
+fn preempting_daemon(machine: &Machine, budget_ns: u64) -> Daemon {
+    let daemon = Daemon::start(machine, move |control| {
+        control.budget_ns.store(budget_ns, Ordering::Relaxed);
         control.class.store(shm::Class::BestEffort as u32, Ordering::Relaxed);
         control.admission.store(shm::Admission::Exclusive as u32, Ordering::Relaxed);
         control.above.store(1 << 63, Ordering::Relaxed);
@@ -298,7 +299,7 @@ const SEEN_WITHIN_MS: u64 = 3;
 #[test]
 fn what_runs_is_off_the_gpu_within_bursts_of_others() {
     let machine = Machine::new();
-    let daemon = preempting_daemon(&machine);
+    let daemon = preempting_daemon(&machine, BUDGET_NS);
     let mut child = machine.start(&mut closed_loop(&machine, "60", "100000"));
     machine.run_for(&daemon, 400);
     for round in 1..=3 {
@@ -331,11 +332,33 @@ fn what_runs_is_off_the_gpu_within_bursts_of_others() {
     child.wait().unwrap();
 }
 
+/// What is off the GPU does not go on, and what is launched meanwhile is not late by all of that time: what a program believes
+/// to be in flight is what is.
+#[test]
+fn who_was_held_off_the_gpu_knows_what_is_in_flight() {
+    let machine = Machine::new();
+    let daemon = preempting_daemon(&machine, 4 * MS);
+    let mut child = machine.start(&mut launches(&machine, "60000", "1000"));
+    // What it launched before it knew how long that takes is over.
+    machine.run_for(&daemon, 800);
+    for (held, milliseconds) in [(true, 300), (false, 10)] {
+        daemon.control(0, |control| control.set_gate(held));
+        machine.run_for(&daemon, milliseconds);
+        assert_eq!(is_held(&machine), held);
+        let page = daemon.pages()[0];
+        let left = page.launches * MS - machine.truth()[0].counters.given_ns;
+        let believed = page.busy_until_ns.saturating_sub(machine.clock.now_ns());
+        assert!(believed.abs_diff(left) < 2 * MS, "held: {held}, {believed} of {left} ns");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// A program on two GPUs is preempted, and its slices are set, on the one where somebody needs it.
 #[test]
 fn programs_on_several_gpus_are_preempted_on_each() {
     let machine = Machine::new();
-    let daemon = preempting_daemon(&machine);
+    let daemon = preempting_daemon(&machine, BUDGET_NS);
     let mut both = program(&machine, "both");
     let mut child = machine.start(both.args(["--seconds", "2", "--us", "100000"]).env("FAKECUDA_GPUS", "2"));
     machine.run_for(&daemon, 400);
@@ -379,7 +402,7 @@ fn programs_on_several_gpus_are_preempted_on_each() {
 #[test]
 fn programs_on_gpus_that_cannot_be_told_apart_run_on() {
     let machine = Machine::new();
-    let daemon = preempting_daemon(&machine);
+    let daemon = preempting_daemon(&machine, BUDGET_NS);
     let mut both = program(&machine, "both");
     both.args(["--seconds", "0.5", "--us", "10000"]).env("FAKECUDA_GPUS", "2").env("FAKECUDA_REFUSES", "identity");
     let child = machine.start(&mut both);
@@ -404,7 +427,7 @@ fn programs_on_gpus_that_cannot_be_told_apart_run_on() {
 #[test]
 fn a_driver_that_takes_nothing_off_is_asked_once() {
     let machine = Machine::new();
-    let daemon = preempting_daemon(&machine);
+    let daemon = preempting_daemon(&machine, BUDGET_NS);
     let child = machine.start(closed_loop(&machine, "1", "2000").env("FAKECUDA_REFUSES", "preempt"));
     machine.run_for(&daemon, 300);
     burst(&machine, &daemon, true);
