@@ -6,6 +6,7 @@ use crate::up::settings::Settings;
 use crate::up::{Addresses, wait_for_signal};
 use anyhow::{Context, Result};
 use clap::Args;
+use policy::sharing::SharingConfig;
 use scheduler::{Scheduler, Store};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -174,14 +175,14 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
         if arguments.detach {
             return crate::share::daemon::detach(&["--idle-exit".into(), idle_exit.to_string()]);
         }
-        return crate::share::daemon::share_only(Some(idle_exit), None);
+        return crate::share::daemon::share_only(Some(idle_exit), None, SharingConfig::default());
     }
     let mut settings = Settings::find(arguments.config.as_deref())?;
     if let Some(state) = &arguments.state {
         settings.state = std::path::absolute(state)?;
     }
     if !settings.has_scheduler(arguments.scheduler.as_deref()) {
-        return crate::share::daemon::share_only(None, arguments.record);
+        return crate::share::daemon::share_only(None, arguments.record, settings.sharing.0);
     }
     if arguments.record.is_some() {
         return Err(
@@ -204,7 +205,7 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
     start(async move {
         warn_if_exposed("the node", bind, &settings);
         let listener = listen("listen", bind).await?;
-        let sharing = crate::share::daemon::share_beside();
+        let sharing = crate::share::daemon::share_beside(settings.sharing.0.clone());
         let ran = node::remote::run(config, remote, listener, told_to_end()).await;
         crate::share::daemon::end(sharing);
         ran

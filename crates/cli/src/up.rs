@@ -121,7 +121,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let store = Store::open(&settings.state)?;
     let (scheduler, scheduling) = Scheduler::start(settings.scheduler_config(), store)?;
     // Before the workers, which may be its tenants.
-    let sharing = crate::share::daemon::share_beside();
+    let sharing = crate::share::daemon::share_beside(settings.sharing.0.clone());
     let news = scheduler.clone();
     let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, Handle::current(), move |news_of| {
         news.news(NODE, news_of)

@@ -3,6 +3,7 @@
 use node::sharing::{
     Answer, Change, Client, Config, Daemon, Gpu, Gpus, Place, Question, Register, Status, Stretch, Uuid,
 };
+use policy::sharing::SharingConfig;
 use rpc::ShareAsked;
 use shm::{
     Connection, ControlPage, FileList, MAX_MESSAGE, Message, Name, Note, NotesPage, OwnPage, SLOTS, SeenPage,
@@ -36,7 +37,7 @@ impl Bench {
     fn config(&self) -> Config {
         let gpu = Gpu { index: 0, uuid: Uuid(GPU), name: "Test".into(), memory_bytes: 8 << 30 };
         let gpus = Gpus { gpus: vec![gpu], ..Gpus::default() };
-        Config { place: self.place(), gpus, idle_exit: None, record: None }
+        Config { place: self.place(), gpus, idle_exit: None, record: None, sharing: SharingConfig::default() }
     }
 
     fn start(&mut self) {

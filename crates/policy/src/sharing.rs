@@ -22,7 +22,7 @@ mod way;
 mod slow;
 pub mod journal;
 
-pub use config::SharingConfig;
+pub use config::{Parameter, SharingConfig};
 pub use controllers::Controller;
 pub use division::{Claim, divide};
 pub use share_core::{Admission, Class};

@@ -43,6 +43,8 @@ const DISABLE_CHANNELS: u32 = 0x2080_110b;
 const PREEMPT: u32 = 0xa06c_0105;
 /// As many as one call takes.
 const CHANNELS: usize = 64;
+/// One that took long is remembered over about so many.
+const LEAVES_OVER: u64 = 64;
 /// Where nothing could be asked.
 const NOT_ASKED: u32 = u32::MAX;
 
@@ -187,7 +189,7 @@ impl Own {
         }
     }
 
-    fn disable(&mut self, gpu: &Gpu, now_ns: u64) {
+    fn disable(&mut self, gpu: &Gpu, began_ns: u64) {
         self.channels = channels::of_kernels(gpu).map(|channel| (channel.client(), channel.handle())).collect();
         let client = self.channels.first().map(|(client, _)| *client);
         self.subdevice = client.and_then(|client| channels::subdevice(gpu, client));
@@ -198,12 +200,15 @@ impl Own {
         let status = take_off(self.subdevice, &self.channels);
         let all = status == 0;
         self.preemption.disabled(all);
-        self.counted_ns = if all { now_ns } else { 0 };
+        self.counted_ns = if all { began_ns } else { 0 };
         if let Some(window) = gpu.window() {
             let page = window.own();
             page.preempt_capability.store(if all { 1 } else { status.max(2) }, Ordering::Relaxed);
             page.preempted.store(all.into(), Ordering::Relaxed);
             page.preemptions.fetch_add(all.into(), Ordering::Relaxed);
+            let longest = page.leaves_ns.load(Ordering::Relaxed);
+            let took = now_ns().saturating_sub(began_ns).max(longest - longest / LEAVES_OVER);
+            page.leaves_ns.store(if all { took } else { longest }, Ordering::Relaxed);
         }
     }
 

@@ -148,7 +148,9 @@ pub struct TenantPage {
     pub preempted: AtomicU32,
     /// Channels seen.
     pub channels: AtomicU32,
-    reserved_space: [AtomicU64; 2],
+    /// How long it took to take the process's work off the GPU: the longest of late.
+    pub leaves_ns: AtomicU64,
+    reserved_space: AtomicU64,
 
     /// Bursts that ended, of both kinds: the next is written to this place of `ended`, modulo its length.
     pub ended_bursts: AtomicU64,
@@ -279,7 +281,7 @@ impl TenantPage {
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
         let more = [&self.burst_wait_ns_total, &self.burst_work_ns_total, &self.confined, &self.preemptions];
-        let unseen = [&self.unseen_bursts, &self.unseen_burst_ns_total, &self.ended_bursts];
+        let unseen = [&self.unseen_bursts, &self.unseen_burst_ns_total, &self.ended_bursts, &self.leaves_ns];
         for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more).chain(&unseen)
         {
             word.store(0, Ordering::Relaxed);

@@ -71,6 +71,7 @@ pub struct Tenant {
     pub preemptions: u64,
     pub preempted: bool,
     pub channels: u32,
+    pub leaves_ns: u64,
     pub ended_bursts: u64,
     pub ended: [Ended; ENDED],
 }
@@ -145,6 +146,7 @@ impl TenantPage {
             preemptions: word(&self.preemptions),
             preempted: self.preempted.load(Ordering::Relaxed) != 0,
             channels: self.channels.load(Ordering::Relaxed),
+            leaves_ns: word(&self.leaves_ns),
             ended_bursts: self.ended_bursts.load(Ordering::Acquire),
             ended: self.ended.each_ref().map(|burst| Ended {
                 since_ns: word(&burst.since_ns),

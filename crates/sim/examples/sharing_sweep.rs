@@ -10,25 +10,6 @@ use policy::Span;
 use policy::sharing::{Class, SharingConfig};
 use sim::sharing::{GpuSpec, Kernel, Load, Scenario, TenantSpec, run_with};
 
-/// A parameter, and how it is set to a part or multiple, in hundredths, of what it is.
-type Parameter = (&'static str, fn(&mut SharingConfig, u64));
-
-macro_rules! parameters {
-    (spans: $($span:ident)*; numbers: $($number:ident)*) => {
-        [
-            $((stringify!($span), |config, part| config.$span = config.$span.scale(part, 100)),)*
-            $((stringify!($number), |config, part| {
-                config.$number = ((config.$number as u64 * part / 100) as _);
-            }),)*
-        ]
-    };
-}
-
-const PARAMETERS: [Parameter; 19] = parameters! {
-    spans: tick window debt_most idle_after retry_first retry_most settle slice_least slice_most budget_most;
-    numbers: share_least capacity_least tail_slack rate_slack late error isolation levels space_least
-};
-
 /// In hundredths.
 const PARTS: [u64; 2] = [50, 200];
 
@@ -147,12 +128,13 @@ fn main() {
     let play = |config: &SharingConfig| -> Vec<Found> { cases.iter().map(|case| measure(case, config)).collect() };
     rows.push(("as it is".to_owned(), 100, play(&SharingConfig::default())));
     if !arguments.iter().any(|argument| argument == "--base") {
-        for (name, set) in PARAMETERS.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)) {
+        let wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
+        for parameter in SharingConfig::PARAMETERS.iter().filter(|parameter| wanted(parameter.name)) {
             for part in PARTS {
                 let mut config = SharingConfig::default();
-                set(&mut config, part);
-                rows.push(((*name).to_owned(), part, play(&config)));
-                eprintln!("{name} at {part}%");
+                parameter.set(&mut config, parameter.get(&config) * part / 100);
+                rows.push((parameter.name.to_owned(), part, play(&config)));
+                eprintln!("{} at {part}%", parameter.name);
             }
         }
     }

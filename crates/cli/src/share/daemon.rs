@@ -6,6 +6,7 @@
 use crate::output::Misuse;
 use anyhow::{Context, Result};
 use node::sharing::{Client, Config, Daemon, Gpus, Place};
+use policy::sharing::SharingConfig;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -76,7 +77,11 @@ pub(crate) fn detach(arguments: &[String]) -> Result<()> {
 }
 
 /// Shares GPUs until somebody ends this process, or until nobody shared one for a while.
-pub(crate) fn share_only(idle_exit: Option<policy::Span>, record: Option<PathBuf>) -> Result<()> {
+pub(crate) fn share_only(
+    idle_exit: Option<policy::Span>,
+    record: Option<PathBuf>,
+    sharing: SharingConfig,
+) -> Result<()> {
     crate::logging::start();
     // Two daemons would give the same GPU away twice.
     if let Some(client) = Client::find()? {
@@ -91,7 +96,7 @@ pub(crate) fn share_only(idle_exit: Option<policy::Span>, record: Option<PathBuf
     }
     let idle_exit = idle_exit.map(|idle| Duration::from_nanos(idle.nanos()));
     crate::up::runtime()?.block_on(async {
-        let daemon = Daemon::start(Config { place: Place::own(), gpus, idle_exit, record })?;
+        let daemon = Daemon::start(Config { place: Place::own(), gpus, idle_exit, record, sharing })?;
         let stop = daemon.stopper();
         let signal = crate::up::wait_for_signal();
         let mut ended = tokio::task::spawn_blocking(move || daemon.join());
@@ -105,7 +110,7 @@ pub(crate) fn share_only(idle_exit: Option<policy::Span>, record: Option<PathBuf
 }
 
 /// Shares GPUs beside whatever else this process does, where there are any and nobody shares them yet.
-pub(crate) fn share_beside() -> Option<Daemon> {
+pub(crate) fn share_beside(sharing: SharingConfig) -> Option<Daemon> {
     let gpus = Gpus::find();
     if gpus.gpus.is_empty() {
         tracing::debug!(problem = gpus.problem, "no GPU to share");
@@ -115,7 +120,7 @@ pub(crate) fn share_beside() -> Option<Daemon> {
         tracing::info!(socket = %client.place.socket.display(), "another daemon shares the GPUs here");
         return None;
     }
-    match Daemon::start(Config { place: Place::own(), gpus, idle_exit: None, record: None }) {
+    match Daemon::start(Config { place: Place::own(), gpus, idle_exit: None, record: None, sharing }) {
         Ok(daemon) => Some(daemon),
         Err(error) => {
             tracing::info!("not sharing GPUs here: {error:#}");

@@ -7,8 +7,10 @@ use super::check;
 use crate::output::{Misuse, print, reason};
 use anyhow::Result;
 use policy::Span;
+use policy::sharing::SharingConfig;
 use rpc::{Bytes, ModelSpec};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<Tls>,
     pub(crate) traces: Option<Traces>,
     pub(crate) cluster: Cluster,
+    pub(crate) sharing: Sharing,
     /// What to serve from the start.
     #[serde(rename = "model")]
     pub(crate) models: Vec<ModelSpec>,
@@ -41,6 +44,24 @@ pub(crate) struct Settings {
     /// The file that was read.
     #[serde(skip)]
     file: Option<PathBuf>,
+}
+
+/// How GPUs are shared: parameters by their names.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(try_from = "BTreeMap<String, toml::Value>")]
+pub(crate) struct Sharing(pub(crate) SharingConfig);
+
+impl TryFrom<BTreeMap<String, toml::Value>> for Sharing {
+    type Error = String;
+
+    fn try_from(table: BTreeMap<String, toml::Value>) -> Result<Sharing, String> {
+        let mut config = SharingConfig::default();
+        for (name, value) in &table {
+            config.set(name, &value.as_str().map_or_else(|| value.to_string(), str::to_owned))?;
+        }
+        config.check()?;
+        Ok(Sharing(config))
+    }
 }
 
 impl Default for Settings {
@@ -59,6 +80,7 @@ impl Default for Settings {
             tls: None,
             traces: None,
             cluster: Cluster::default(),
+            sharing: Sharing::default(),
             models: Vec::new(),
             lines: Vec::new(),
             file: None,
@@ -420,6 +442,10 @@ mod tests {
         check("[listen]\nhttp = \"here\"\n", "invalid socket address");
         check("[scheduler]\npolicy = \"clockwork\"\n", "policy `clockwork` cannot run live");
         check("[node]\nload_timeout = \"0s\"\n", "`load_timeout` under [node] is nothing");
+        check("[sharing]\nslcie_least = \"1ms\"\n", "`slcie_least` is not a parameter of sharing");
+        check("[sharing]\ntick = \"9s\"\n", "`tick` cannot be `9s`: it is between 100us and 50ms");
+        check("[sharing]\nlevels = 1.5\n", "`levels` cannot be `1.5`: expected a whole number");
+        check("[sharing]\nretry_most = \"1s\"\n", "`retry_first` is more than `retry_most`");
         check("[keys]\nadmin = [\"secret\"]\n", "`secret` is not a SHA-256");
         check("[server]\nadministration = \"maybe\"\n", "unknown variant `maybe`");
         check("[shared_memory]\nallow = [\"/a/b\"]\n", "`/a/b` under [shared_memory] is not a key");

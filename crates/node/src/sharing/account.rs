@@ -89,6 +89,7 @@ struct Look {
     burst_work_ns: u64,
     slices: bool,
     preemptible: bool,
+    leaves_ns: u64,
     on_gpu: bool,
 }
 
@@ -204,6 +205,7 @@ impl Account {
         self.look.slices |= page.channel_groups > 0 && page.slice_capability <= 1;
         let preemptible = page.channels > 0 && page.preempt_capability <= 1;
         self.look.preemptible |= preemptible;
+        self.look.leaves_ns = self.look.leaves_ns.max(page.leaves_ns);
         let work_ns = grew(page.burst_work_ns_total, &mut seen.burst_work_ns_total).min(CHARGE_MOST_NS);
         self.look.burst_work_ns = self.look.burst_work_ns.saturating_add(work_ns);
         seen.used_bytes = page.used_bytes.min(memory);
@@ -336,6 +338,7 @@ impl Account {
             space: tenant.share.way == Way::Space,
             slices: self.look.slices && tenant.share.way != Way::Space,
             preemptible: self.look.preemptible && tenant.share.way != Way::Space,
+            leaves_within: Span::from_nanos(self.look.leaves_ns),
             memory_limit: tenant.share.memory.map(|bytes| bytes.0),
             ..TenantView::new(TenantId(number))
         }

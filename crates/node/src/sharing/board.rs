@@ -13,7 +13,7 @@ use super::record::Record;
 use super::slot::{Notes, Occupant, Seen, Slot};
 use super::wire::{GpuStatus, TenantStatus};
 use policy::sharing::journal::Recorder;
-use policy::sharing::{Action, Admission, Class, Controller, GpuView, WHOLE};
+use policy::sharing::{Action, Admission, Class, Controller, GpuView, SharingConfig, WHOLE};
 use policy::{TenantId, Time};
 use rpc::Way;
 use shm::{ControlPage, SLOTS};
@@ -60,7 +60,7 @@ pub(super) struct Place {
 }
 
 impl Board {
-    pub(super) fn new(gpu: Gpu, learned: Learned, record: Option<Record>) -> Board {
+    pub(super) fn new(gpu: Gpu, learned: Learned, sharing: &SharingConfig, record: Option<Record>) -> Board {
         let view = GpuView { memory_total: gpu.memory_bytes, ..GpuView::default() };
         Board {
             gpu,
@@ -68,7 +68,7 @@ impl Board {
             order: VecDeque::new(),
             accounts: BTreeMap::new(),
             learned,
-            sharing: Recorder::new(Controller::default(), record.is_some()),
+            sharing: Recorder::new(Controller::default(), sharing, record.is_some()),
             record,
             view,
             actions: Vec::new(),

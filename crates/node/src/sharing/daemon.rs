@@ -44,6 +44,8 @@ pub struct Config {
     pub idle_exit: Option<Duration>,
     /// Where to keep a journal of each GPU.
     pub record: Option<PathBuf>,
+    /// How GPUs are shared.
+    pub sharing: SharingConfig,
 }
 
 /// A daemon that runs. Dropping it leaves it running.
@@ -119,7 +121,6 @@ pub(super) struct Running {
     pub(super) ledger: Ledger,
     pub(super) boards: Vec<Board>,
     pub(super) controller: Controller,
-    pub(super) sharing: SharingConfig,
     /// Room that is being made.
     pub(super) reserved: Vec<Reserved>,
     /// Where there are GPUs.
@@ -156,7 +157,7 @@ impl Running {
             let begun = Record::begin(folder, gpu.index);
             begun.inspect_err(|error| tracing::warn!("no journal in {}: {error}", folder.display())).ok()
         };
-        let board = |gpu: &Gpu| Board::new(gpu.clone(), learned.clone(), record(gpu));
+        let board = |gpu: &Gpu| Board::new(gpu.clone(), learned.clone(), &config.sharing, record(gpu));
         let boards = config.gpus.gpus.iter().map(board).collect();
         let mps = (!config.gpus.gpus.is_empty()).then(|| Mps::start(&config.place.mps(), Mps::program()));
         // Programs that come first are to find it.
@@ -171,7 +172,6 @@ impl Running {
             ledger,
             boards,
             controller: Controller::default(),
-            sharing: SharingConfig::default(),
             reserved: Vec::new(),
             mps,
             store,
@@ -225,7 +225,7 @@ impl Running {
             tracing::info!(tenant = gone.name, "gone");
             self.write_now = true;
         }
-        if self.tick_now || now >= self.ticked_ns + self.sharing.tick.nanos() {
+        if self.tick_now || now >= self.ticked_ns + self.config.sharing.tick.nanos() {
             (self.tick_now, self.ticked_ns) = (false, now);
             for board in self.boards.iter_mut().filter(|board| !board.is_idle()) {
                 board.tick(now, &self.ledger);
@@ -266,7 +266,7 @@ impl Running {
             }
         }
         let working = self.boards.iter().any(|board| !board.is_idle());
-        let tick = working.then(|| self.ticked_ns + self.sharing.tick.nanos());
+        let tick = working.then(|| self.ticked_ns + self.config.sharing.tick.nanos());
         let accept = (now < self.accept_from_ns).then_some(self.accept_from_ns);
         let times = [tick, accept, self.ledger.next_sweep_ns(now), self.idle_until_ns()];
         let timeout = times.into_iter().flatten().min().map(|until| timespec(until.saturating_sub(now)));

@@ -1,5 +1,5 @@
 //! Everything about sharing that could be another number, each with its unit and its reason. What is not here is derived
-//! from it.
+//! from it. A file can set them by their names: `[sharing]` in `weft.toml`.
 //!
 //! What each is worth is shown by `cargo run --release --example sharing_sweep`, which runs families of programs with the
 //! parameter at half and at twice of what it is (docs/benchmarks/sharing-sweep.md).
@@ -79,6 +79,127 @@ impl Default for SharingConfig {
     }
 }
 
+/// A parameter as files, journals and sweeps know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// The field of [`SharingConfig`].
+    pub name: &'static str,
+    /// The least and the most that it can be, in nanoseconds, thousandths or as a count.
+    pub range: (u64, u64),
+    is_time: bool,
+    get: fn(&SharingConfig) -> u64,
+    set: fn(&mut SharingConfig, u64),
+}
+
+macro_rules! parameters {
+    (times { $($time:ident: $time_least:expr, $time_most:expr;)* } numbers { $($number:ident: $least:expr, $most:expr;)* }) => {
+        [
+            $(Parameter {
+                name: stringify!($time),
+                range: ($time_least.nanos(), $time_most.nanos()),
+                is_time: true,
+                get: |config| config.$time.nanos(),
+                set: |config, value| config.$time = Span::from_nanos(value),
+            },)*
+            $(Parameter {
+                name: stringify!($number),
+                range: ($least, $most),
+                is_time: false,
+                get: |config| config.$number as u64,
+                set: |config, value| config.$number = value as _,
+            },)*
+        ]
+    };
+}
+
+impl SharingConfig {
+    /// All of them, and between what they make sense.
+    pub const PARAMETERS: [Parameter; 19] = parameters! {
+        times {
+            tick: Span::from_micros(100), Span::from_millis(50);
+            window: Span::from_millis(5), Span::from_secs(10);
+            debt_most: Span::from_millis(1), Span::from_secs(600);
+            idle_after: Span::from_millis(1), Span::from_secs(600);
+            retry_first: Span::from_millis(10), Span::from_secs(600);
+            retry_most: Span::from_millis(10), Span::from_secs(86_400);
+            settle: Span::ZERO, Span::from_secs(10);
+            slice_least: Span::from_micros(10), Span::from_millis(100);
+            slice_most: Span::from_micros(10), Span::from_millis(100);
+            budget_most: Span::from_micros(1), Span::from_secs(1);
+        }
+        numbers {
+            share_least: 0, 250;
+            capacity_least: 1, 1_000;
+            tail_slack: 0, 10_000;
+            rate_slack: 0, 10_000;
+            late: 1, 500;
+            error: 1, 400;
+            isolation: 1, 1_000;
+            levels: 3, 64;
+            space_least: 1, 1_000;
+        }
+    };
+
+    /// Sets a parameter by its name, as a file has it. Or why not: one sentence for people.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let Some(parameter) = SharingConfig::PARAMETERS.iter().find(|parameter| parameter.name == name) else {
+            let names: Vec<&str> = SharingConfig::PARAMETERS.iter().map(|parameter| parameter.name).collect();
+            return Err(format!("`{name}` is not a parameter of sharing, which are {}", names.join(", ")));
+        };
+        let number = parameter.read(value).map_err(|why| format!("`{name}` cannot be `{value}`: {why}"))?;
+        (parameter.set)(self, number);
+        Ok(())
+    }
+
+    /// Whether they fit each other, once all are set.
+    pub fn check(&self) -> Result<(), String> {
+        if self.slice_least > self.slice_most {
+            return Err("`slice_least` is more than `slice_most`".into());
+        }
+        if self.retry_first > self.retry_most {
+            return Err("`retry_first` is more than `retry_most`".into());
+        }
+        if self.tick > self.window {
+            return Err("`tick` is more than `window`".into());
+        }
+        Ok(())
+    }
+}
+
+impl Parameter {
+    /// What it is.
+    pub fn get(&self, config: &SharingConfig) -> u64 {
+        (self.get)(config)
+    }
+
+    /// The same as [`SharingConfig::set`] reads it.
+    pub fn text(&self, config: &SharingConfig) -> String {
+        self.show((self.get)(config))
+    }
+
+    /// Sets it to so much, or to the next that makes sense.
+    pub fn set(&self, config: &mut SharingConfig, value: u64) {
+        (self.set)(config, value.clamp(self.range.0, self.range.1));
+    }
+
+    fn show(&self, number: u64) -> String {
+        if self.is_time { Span::from_nanos(number).to_string() } else { number.to_string() }
+    }
+
+    fn read(&self, text: &str) -> Result<u64, String> {
+        let number = if self.is_time {
+            text.parse().map(Span::nanos).map_err(|error: crate::SpanSyntax| error.to_string())?
+        } else {
+            text.parse().map_err(|_| "expected a whole number".to_owned())?
+        };
+        let (least, most) = self.range;
+        if (least..=most).contains(&number) {
+            return Ok(number);
+        }
+        Err(format!("it is between {} and {}", self.show(least), self.show(most)))
+    }
+}
+
 /// The lowest throttle level: best-effort work is held, but for a moment now and then.
 pub(super) const HELD: usize = 0;
 /// The one above: best-effort work is off the GPU during busy periods of latency programs, or fills gaps where it cannot be
@@ -128,10 +249,11 @@ impl SharingConfig {
         self.slice_most.scale(8, 1)
     }
 
-    /// How long before somebody is expected best-effort work has to be told to leave the GPU: until its slice is over, and
-    /// three times as long to change hands.
-    pub(super) fn lead(&self) -> Span {
-        self.slice_least.scale(4, 1)
+    /// How long before somebody is expected best-effort work has to be told to leave the GPU: as long as it took to
+    /// leave, and as long to change hands as a slice is worth. Until that was seen, three times as long.
+    pub(super) fn lead(&self, leaves_within: Span) -> Span {
+        let leaves_within = if leaves_within == Span::ZERO { self.slice_least.scale(3, 1) } else { leaves_within };
+        leaves_within + self.slice_least
     }
 
     /// For how long held work is let go now and then, so that it does not look as if it hung.
@@ -143,5 +265,36 @@ impl SharingConfig {
     /// be late anyway.
     pub(super) fn moments(&self, request: u32) -> u32 {
         request.max(self.late / 5).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back_and_what_makes_no_sense_is_one_sentence() {
+        let (config, mut read) = (SharingConfig::default(), SharingConfig::default());
+        for parameter in SharingConfig::PARAMETERS {
+            let (least, most) = parameter.range;
+            assert!((least..=most).contains(&parameter.get(&config)), "{}", parameter.name);
+            for value in [least, most] {
+                parameter.set(&mut read, value);
+                assert_eq!(parameter.get(&read), value, "{}", parameter.name);
+                let mut again = SharingConfig::default();
+                again.set(parameter.name, &parameter.text(&read)).unwrap();
+                assert_eq!(parameter.get(&again), value, "{}", parameter.name);
+            }
+            read.set(parameter.name, &parameter.text(&config)).unwrap();
+            for wrong in ["", "-1", "much", "99999999999999999999", "1e400s"] {
+                let error = read.set(parameter.name, wrong).unwrap_err();
+                assert!(error.contains(parameter.name) && error.lines().count() == 1, "{error}");
+            }
+        }
+        assert_eq!(read, config);
+        assert!(read.set("slcie_least", "1ms").unwrap_err().contains("slice_least"));
+        read.set("slice_least", "3ms").unwrap();
+        assert_eq!(read.check(), Err("`slice_least` is more than `slice_most`".to_owned()));
+        assert_eq!(config.check(), Ok(()));
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! controller weft
-//! tenant 0 latency 5 0 0 1000 840000 860000 850000 1 - space=0 slices=1 preemptible=1 -
+//! parameter tick 2ms
+//! tenant 0 latency 5 0 0 1000 840000 860000 850000 1 - space=0 slices=1 preemptible=1 0 -
 //! burst 0 1 4150000 850000 840000 1
 //! look 6000000 85899345920
 //! > allow 0 18446744073709551615
@@ -32,12 +33,13 @@ pub struct Recorder {
 
 impl Recorder {
     /// Nobody is here yet.
-    pub fn new(controller: Controller, journal: bool) -> Recorder {
-        let mut recorder = Recorder {
-            sharing: Sharing::new(controller, SharingConfig::default()),
-            journal: journal.then(String::new),
-        };
+    pub fn new(controller: Controller, config: &SharingConfig, journal: bool) -> Recorder {
+        let sharing = Sharing::new(controller, config.clone());
+        let mut recorder = Recorder { sharing, journal: journal.then(String::new) };
         recorder.note(|out| writeln!(out, "controller {controller}"));
+        for parameter in SharingConfig::PARAMETERS {
+            recorder.note(|out| writeln!(out, "parameter {} {}", parameter.name, parameter.text(config)));
+        }
         recorder
     }
 
@@ -85,7 +87,8 @@ fn write_look(out: &mut String, now: Time, view: &GpuView) -> std::fmt::Result {
         let (objective, memory) = (or_none(tenant.objective.map(Span::nanos)), or_none(tenant.memory_limit));
         write!(out, "tenant {} {} {priority} {request} {stretched} {limit}", id.0, class_name(*class))?;
         write!(out, " {charged} {wanted} {burst} {bursts} {objective}")?;
-        writeln!(out, " space={space} slices={slices} preemptible={preemptible} {memory}")?;
+        let leaves_within = tenant.leaves_within.nanos();
+        writeln!(out, " space={space} slices={slices} preemptible={preemptible} {leaves_within} {memory}")?;
         for Burst { process, began, took, alone, undisturbed } in &tenant.ended {
             let (began, took, alone) = (began.nanos(), took.nanos(), alone.nanos());
             writeln!(out, "burst {} {process} {began} {took} {alone} {}", id.0, u8::from(*undisturbed))?;
@@ -158,6 +161,7 @@ pub fn replay(text: &str) -> Result<Replayed, String> {
     let mut recorder: Option<Recorder> = None;
     let mut replayed = Replayed { looks: 0, actions: 0 };
     let (mut view, mut last) = (GpuView::default(), Time::ZERO);
+    let (mut config, mut first) = (SharingConfig::default(), Controller::default());
     while let Some((number, line)) = lines.next() {
         let place = |problem: String| format!("line {}: {problem}", number + 1);
         let mut words = line.split_ascii_whitespace();
@@ -167,8 +171,16 @@ pub fn replay(text: &str) -> Result<Replayed, String> {
                 let controller = words.next().unwrap_or_default().parse().map_err(place)?;
                 match recorder {
                     Some(recorder) => recorder.set_controller(controller),
-                    none => *none = Some(Recorder::new(controller, false)),
+                    none => {
+                        first = controller;
+                        *none = Some(Recorder::new(first, &config, false));
+                    }
                 }
+            }
+            ("parameter", Some(recorder)) if replayed.looks == 0 => {
+                let name = words.next().unwrap_or_default();
+                config.set(name, words.next().unwrap_or_default()).map_err(place)?;
+                *recorder = Recorder::new(first, &config, false);
             }
             (_, None) => return Err(place("a journal of sharing begins with `controller`".into())),
             ("tenant", _) => view.tenants.push(read_tenant(&mut words, &view).map_err(place)?),
@@ -234,6 +246,7 @@ fn read_tenant<'a>(words: &mut impl Iterator<Item = &'a str>, view: &GpuView) ->
         _ => Err(format!("`{name}=0` or `{name}=1` is missing")),
     };
     let (space, slices, preemptible) = (flag("space")?, flag("slices")?, flag("preemptible")?);
+    let leaves_within = Span::from_nanos(number_of(words)?);
     let memory_limit = optional(words)?;
     Ok(TenantView {
         id,
@@ -251,6 +264,7 @@ fn read_tenant<'a>(words: &mut impl Iterator<Item = &'a str>, view: &GpuView) ->
         space,
         slices,
         preemptible,
+        leaves_within,
         memory_limit,
     })
 }
@@ -289,7 +303,7 @@ mod tests {
 
     /// A latency tenant whose bursts are late at times, and one or two others, for so many looks.
     fn record(steps: &[(u8, u16, bool)]) -> String {
-        let mut recorder = Recorder::new(Controller::Weft, true);
+        let mut recorder = Recorder::new(Controller::Weft, &SharingConfig::default(), true);
         let (mut text, mut actions) = (String::new(), Vec::new());
         let mut now = Time::ZERO;
         let mut latency = TenantView { class: Class::Latency, slices: true, ..TenantView::new(TenantId(1)) };

@@ -52,6 +52,8 @@ pub struct TenantView {
     pub slices: bool,
     /// What it runs can be taken off the GPU for a while.
     pub preemptible: bool,
+    /// How long that took when it took long; zero until it was seen.
+    pub leaves_within: Span,
     /// Bytes it may allocate; `None`: as many as there are.
     pub memory_limit: Option<u64>,
 }
@@ -75,6 +77,7 @@ impl TenantView {
             space: false,
             slices: false,
             preemptible: false,
+            leaves_within: Span::ZERO,
             memory_limit: None,
         }
     }

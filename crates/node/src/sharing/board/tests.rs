@@ -20,7 +20,7 @@ impl Bench {
         // These processes do not exist, so nothing is ever written there.
         let learned = Learned::new("/nowhere".into(), None);
         let mut bench = Bench {
-            board: Board::new(gpu, learned, None),
+            board: Board::new(gpu, learned, &policy::sharing::SharingConfig::default(), None),
             ledger: Ledger::default(),
             tenants: vec![],
             now_ns: 1_000 * MS,

@@ -144,8 +144,8 @@ impl Weft {
     }
 
     /// When a latency program that works regularly is expected to need the GPU next.
-    fn reserved(&self) -> Option<(Time, Time)> {
-        let (lead, looked) = (self.config.lead(), self.looked);
+    fn reserved(&self, tenant: &TenantView) -> Option<(Time, Time)> {
+        let (lead, looked) = (self.config.lead(tenant.leaves_within), self.looked);
         let expected = self.latency.values().flat_map(|known| known.estimate.next(looked));
         let windows = expected.map(|(at, off)| (at - off - lead, at + off));
         // One that is longer would be taken for rubbish, and hide the next.
@@ -248,7 +248,7 @@ impl Control for Weft {
                 _ => Admission::Concurrent,
             };
             let budget = if self.is_needed && level <= GAPS { config.feed() } else { Span::MAX };
-            let reserved = self.reserved().filter(|_| admission == Admission::Exclusive);
+            let reserved = self.reserved(tenant).filter(|_| admission == Admission::Exclusive);
             return Throttle { slice: Some(config.slice(self.level.get())), admission, budget, reserved, ..throttle };
         }
         // Nothing but the gate can hold it.
