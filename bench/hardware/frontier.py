@@ -2,7 +2,7 @@
 
 Each latency program runs natively and alone, and then under each `weft` that is given beside a training; requests come at
 random at half load, regularly, and one after the other, with the same arrivals each time. Alone is native, in the same
-run. Prints a table last; with --out FOLDER also JSON.
+run. Prints a table; with --out FOLDER also JSON.
 
 Example: python3 bench/hardware/frontier.py --weft target/carry/weft --programs effnet decode --out "$OUT"
 """
@@ -85,6 +85,12 @@ if sys.argv[1] == "vit-l":
     model = vit_l_16().cuda()
     x, labels = torch.randn(16, 3, 224, 224, device="cuda"), torch.randint(0, 1000, (16,), device="cuda")
     loss_of = lambda: torch.nn.functional.cross_entropy(model(x), labels)
+elif sys.argv[1] == "bert-l":
+    from transformers import BertConfig, BertForMaskedLM
+    shape = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+    model = BertForMaskedLM(shape).cuda()
+    ids = torch.randint(0, 30000, (16, 256), device="cuda")
+    loss_of = lambda: model(input_ids=ids, labels=ids).loss
 else:
     from transformers import GPT2Config, GPT2LMHeadModel
     model = GPT2LMHeadModel(GPT2Config()).cuda()
@@ -194,23 +200,31 @@ def main():
                     row = {"weft": weft, "program": kind, "training": training, "how": how, "alone": alone[how]}
                     row.update(beside=found, kept=kept, note=note, ready=ready, own=own)
                     rows.append(row)
+                    keep(arguments.out, alone_steps, rows)
                 serve.end()
                 train.end()
                 time.sleep(1.0)
             if daemon:
                 daemon.terminate()
                 daemon.wait()
-    if arguments.out:
-        with open(os.path.join(arguments.out, "frontier.json"), "w") as file:
-            json.dump({"steps": alone_steps, "rows": rows}, file, indent=1)
-    print(f"{'weft':>18} {'program':>9} {'training':>8} {'how':>7} {'alone ms':>8} {'p99':>6} {'rate':>6} {'kept':>6}  note")
-    for row in rows:
-        alone, beside = row["alone"], row["beside"]
-        p99, rate = beside["p99"] / alone["p99"], beside["rate"] / alone["rate"]
-        print(
-            f"{row['weft'][-18:]:>18} {row['program']:>9} {row['training']:>8} {row['how']:>7} {alone['p99'] * 1e3:8.2f}"
-            f" {p99:6.3f} {rate:6.3f} {row['kept']:6.3f}  {row['note']}"
-        )
+
+
+def keep(folder, steps, rows):
+    """What was found so far: a run that is ended early has that."""
+    if folder:
+        with open(os.path.join(folder, "frontier.json"), "w") as file:
+            json.dump({"steps": steps, "rows": rows}, file, indent=1)
+    if len(rows) == 1:
+        columns = f"{'weft':>18} {'program':>9} {'training':>8} {'how':>7} {'alone ms':>8} {'p99':>6} {'rate':>6} {'kept':>6}"
+        print(f"{columns}  note", flush=True)
+    row = rows[-1]
+    alone, beside = row["alone"], row["beside"]
+    p99, rate = beside["p99"] / alone["p99"], beside["rate"] / alone["rate"]
+    print(
+        f"{row['weft'][-18:]:>18} {row['program']:>9} {row['training']:>8} {row['how']:>7} {alone['p99'] * 1e3:8.2f}"
+        f" {p99:6.3f} {rate:6.3f} {row['kept']:6.3f}  {row['note']}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":
