@@ -2,8 +2,10 @@
 
 use crate::output::Misuse;
 use crate::servers::{Listeners, Servers, listen, warn_if_exposed};
+use crate::signal::{end_at_second_signal, wait_for_signal};
+use crate::up::Addresses;
+use crate::up::check::{self, Models};
 use crate::up::settings::Settings;
-use crate::up::{Addresses, wait_for_signal};
 use anyhow::{Context, Result};
 use clap::Args;
 use policy::sharing::SharingConfig;
@@ -90,13 +92,13 @@ Examples:
 
 fn start(work: impl Future<Output = Result<()>>) -> Result<()> {
     crate::logging::start();
-    crate::up::runtime()?.block_on(work)
+    crate::runtime::runtime()?.block_on(work)
 }
 
 /// Over at the first Ctrl-C or SIGTERM; the second ends the process.
 async fn told_to_end() {
     drop(wait_for_signal().await);
-    crate::up::end_at_second_signal();
+    end_at_second_signal();
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -122,7 +124,7 @@ fn own(address: &str) -> Result<SocketAddr> {
 pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
     let settings = Settings::find(arguments.config.as_deref())?;
     if arguments.check {
-        return settings.report(crate::up::check::Models::OnNodes);
+        return check::report(&settings, Models::OnNodes);
     }
     let address = arguments.listen.unwrap_or(settings.cluster.listen);
     let token = settings.cluster_token()?;
@@ -165,7 +167,7 @@ pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
             signal = wait_for_signal() => signal?,
             broke = servers.broke() => broke.context("serve")?,
         }
-        crate::up::end_at_second_signal();
+        end_at_second_signal();
         servers.finish().await
     })
 }

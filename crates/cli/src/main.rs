@@ -15,6 +15,8 @@ mod access;
 mod admin;
 mod store;
 mod logging;
+mod runtime;
+mod signal;
 mod sim;
 mod profile;
 mod load;

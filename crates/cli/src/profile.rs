@@ -7,22 +7,20 @@ mod served;
 mod shares;
 mod private;
 mod subject;
+mod file;
 mod kept;
 mod find;
 mod show;
 mod accuracy;
 
 use crate::admin::Server;
-use crate::output::{Misuse, print, print_json, reason};
-use crate::sim::open;
+use crate::output::Misuse;
 use anyhow::Result;
 use clap::{ArgGroup, Args, Subcommand};
 use load::{Inputs, Shape, Url};
 use policy::Span;
-use rpc::profile::Profile;
 use std::ffi::OsString;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Find the batch and the part of a GPU that suit a model, with few measurements.
@@ -174,33 +172,5 @@ fn inputs(text: &str) -> Result<Inputs, String> {
         "zeros" => Ok(Inputs::Zeros),
         "random" => Ok(Inputs::Random),
         _ => Err("expected zeros or random".into()),
-    }
-}
-
-/// The text of a file; `what` it is meant to be.
-fn text(what: &str, path: &Path) -> Result<String, Misuse> {
-    open(path).map_err(|error| wrong(what, path, reason(&error)))
-}
-
-fn wrong(what: &str, path: &Path, problem: impl std::fmt::Display) -> Misuse {
-    Misuse(format!("read {what} {}: {problem}", path.display()))
-}
-
-/// Says something that is not the result.
-fn note(text: &str) -> Result<()> {
-    Ok(writeln!(std::io::stderr(), "weft: {text}")?)
-}
-
-/// Says that nothing was measured.
-fn measured_already(profile: &Profile, path: &Path) -> Result<()> {
-    let when = profile.measured.map_or("before".to_owned(), |date| format!("on {date}"));
-    note(&format!("measured already {when}, in {}; --again to measure anew", path.display()))
-}
-
-/// The result.
-fn tell(profile: &Profile, json: bool) -> Result<()> {
-    match json {
-        true => print_json(&serde_json::from_str::<serde_json::Value>(&profile.write())?),
-        false => print(&show::told(profile)),
     }
 }

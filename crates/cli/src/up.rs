@@ -3,7 +3,9 @@
 pub(crate) mod check;
 pub(crate) mod settings;
 
+use crate::runtime::runtime;
 use crate::servers::{Listeners, Servers};
+use crate::signal::{end_at_second_signal, wait_for_signal};
 use anyhow::{Context, Result};
 use clap::Args;
 use gateway::admin::Logs;
@@ -12,7 +14,6 @@ use node::Node;
 use rpc::{NodeHello, WorkerId};
 use scheduler::{GatewayLink, NodeLink, Scheduler, Store};
 use settings::Settings;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ Examples:
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let settings = effective(&arguments)?;
     if arguments.check {
-        return settings.report(check::Models::Here);
+        return check::report(&settings, check::Models::Here);
     }
     if arguments.with_parent {
         let signal = Some(rustix::process::Signal::TERM);
@@ -91,19 +92,6 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     }
     crate::logging::start();
     runtime()?.block_on(serve(settings))
-}
-
-/// The threads that speak to clients and decide: half as many as there are cores. The other half is for the models,
-/// and requests that meet on few threads are cheaper than those that meet on many.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    node::raise_file_limit();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads((cores / 2).max(1))
-        .enable_all()
-        .thread_name("weft")
-        .build()
-        .context("start threads")
 }
 
 fn effective(arguments: &Arguments) -> Result<Settings> {
@@ -227,30 +215,5 @@ async fn end(node: Arc<Node>) {
             }
             Err(_) => tracing::warn!("workers end with this process"),
         }
-    }
-}
-
-/// Ends this process at the next Ctrl-C or SIGTERM, whatever it is doing.
-pub(crate) fn end_at_second_signal() {
-    let signal = wait_for_signal();
-    tokio::spawn(async move {
-        if signal.await.is_ok() {
-            tracing::warn!("told to end a second time: ending at once");
-            std::process::exit(crate::output::INTERRUPTED);
-        }
-    });
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-pub(crate) fn wait_for_signal() -> impl Future<Output = Result<()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let streams = (|| Ok::<_, std::io::Error>((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)))();
-    async move {
-        let (mut interrupt, mut terminate) = streams.context("listen for signals")?;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 
 use super::chart::ratios::Ratios;
 use super::text::escape;
-use super::{Estimate, document, figure, summary};
+use super::{RatioRow, document, figure, summary};
 
 /// All that the page shows.
 #[derive(Clone, Debug)]
@@ -36,17 +36,6 @@ pub(crate) struct RatioChart {
     pub(crate) rows: Vec<RatioRow>,
 }
 
-/// One row of a chart.
-#[derive(Clone, Debug)]
-pub(crate) struct RatioRow {
-    pub(crate) name: String,
-    pub(crate) value: Option<Estimate>,
-    /// Why there is no value, or not all of it.
-    pub(crate) note: Option<String>,
-    /// Whether it is what the page is about.
-    pub(crate) strong: bool,
-}
-
 /// The page, as a whole HTML document.
 pub(crate) fn render(page: &RatioPage) -> String {
     let mut body = format!(
@@ -72,6 +61,7 @@ pub(crate) fn render(page: &RatioPage) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::Estimate;
 
     #[test]
     fn odd_numbers_and_names_make_a_whole_page() {

@@ -1,6 +1,6 @@
 //! `weft profile accuracy`: how good predictions from such measurements are.
 
-use super::{text, wrong};
+use super::file::{text, wrong};
 use crate::output::{Misuse, print, print_json};
 use crate::page::text::{count, share};
 use crate::table::{align, row};

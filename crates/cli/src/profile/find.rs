@@ -1,6 +1,6 @@
 //! `weft profile --from-grid`: a search over measurements that are there already.
 
-use super::{text, wrong};
+use super::file::{text, wrong};
 use crate::output::{Misuse, WholeFile, print, print_json};
 use crate::page::text::{decimal, rate};
 use crate::table::{align, row};

@@ -1,6 +1,6 @@
 //! The file that a profile is kept in, and what is done about one that is there already.
 
-use super::{text, wrong};
+use super::file::{text, wrong};
 use crate::output::{Misuse, WholeFile};
 use rpc::profile::{Profile, Subject};
 use std::path::{Path, PathBuf};

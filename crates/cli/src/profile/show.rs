@@ -1,13 +1,14 @@
 //! `weft profile show`: a profile as a table of shares and batches.
 
-use super::{text, wrong};
+use super::file::{text, wrong};
 use crate::output::{print, print_json};
 use crate::page::text::{decimal, rate, share};
 use crate::table::{align, row};
 use anyhow::Result;
 use policy::surface::Point;
 use rpc::profile::{Choice, Profile, Subject, Work};
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Show what a profile holds: requests a second for each percent of the GPU, by share and batch.
 ///
@@ -127,5 +128,24 @@ fn chosen(profile: &Profile) -> String {
             )
         }
         false => format!("* batch {batch}: {latency}, {rate} requests/s\n{late}"),
+    }
+}
+
+/// Says something that is not the result.
+pub(super) fn note(text: &str) -> Result<()> {
+    Ok(writeln!(std::io::stderr(), "weft: {text}")?)
+}
+
+/// Says that nothing was measured.
+pub(super) fn measured_already(profile: &Profile, path: &Path) -> Result<()> {
+    let when = profile.measured.map_or("before".to_owned(), |date| format!("on {date}"));
+    note(&format!("measured already {when}, in {}; --again to measure anew", path.display()))
+}
+
+/// The result.
+pub(super) fn tell(profile: &Profile, json: bool) -> Result<()> {
+    match json {
+        true => print_json(&serde_json::from_str::<serde_json::Value>(&profile.write())?),
+        false => print(&told(profile)),
     }
 }

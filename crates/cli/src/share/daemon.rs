@@ -95,10 +95,10 @@ pub(crate) fn share_only(
         std::fs::create_dir_all(folder).with_context(|| format!("record to {}", folder.display()))?;
     }
     let idle_exit = idle_exit.map(|idle| Duration::from_nanos(idle.nanos()));
-    crate::up::runtime()?.block_on(async {
+    crate::runtime::runtime()?.block_on(async {
         let daemon = Daemon::start(Config { place: Place::own(), gpus, idle_exit, record, sharing })?;
         let stop = daemon.stopper();
-        let signal = crate::up::wait_for_signal();
+        let signal = crate::signal::wait_for_signal();
         let mut ended = tokio::task::spawn_blocking(move || daemon.join());
         tokio::select! {
             signal = signal => signal?,

@@ -1,5 +1,6 @@
 //! `weft doctor`: what this machine can do, and what to do about what it cannot.
 
+mod finding;
 mod exports;
 mod machine;
 mod probe;
@@ -7,7 +8,7 @@ mod probe;
 use crate::output::{print, print_json};
 use anyhow::Result;
 use clap::Args;
-use serde::Serialize;
+use finding::{Finding, Health};
 
 /// Say what this machine can do for programs that share GPUs, and what to do about each problem.
 ///
@@ -19,41 +20,6 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Health {
-    /// As it should be.
-    Good,
-    /// It works, with less than there could be.
-    Limited,
-    /// Programs cannot share GPUs because of it.
-    Broken,
-    /// It was not looked at.
-    Skipped,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Finding {
-    what: &'static str,
-    health: Health,
-    found: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-impl Finding {
-    fn good(what: &'static str, found: impl Into<String>) -> Finding {
-        Finding { what, health: Health::Good, found: found.into(), advice: None }
-    }
-
-    fn other(what: &'static str, health: Health, found: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { what, health, found: found.into(), advice: Some(advice.into()) }
-    }
 }
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {

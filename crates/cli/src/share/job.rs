@@ -173,3 +173,13 @@ fn folder() -> Result<PathBuf, Misuse> {
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
+
+/// How a job ended, in words.
+pub(super) fn how(ended: &Ended) -> String {
+    match (ended.code, ended.signal) {
+        (Some(0), _) => "done".to_owned(),
+        (Some(code), _) => format!("failed with {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

@@ -1,8 +1,7 @@
 //! `weft jobs`, `weft suspend`, `weft resume`, `weft stop`: programs in the background.
 
 use super::daemon;
-use super::job::{Job, Record, now};
-use super::supervise::how;
+use super::job::{Job, Record, how, now};
 use crate::output::{Misuse, print, print_json};
 use crate::table::{align, row};
 use anyhow::{Context, Result, bail};

@@ -5,7 +5,7 @@
 //! other is; but where the job makes room for others, it asks the daemon whether it is to, ends it, and starts it again.
 //! That one waits for room, and whoever needed it comes first.
 
-use super::job::{Ended, Job, OWN, Record, now};
+use super::job::{Ended, Job, OWN, Record, how, now};
 use super::{daemon, jobs};
 use crate::output::{Exit, Misuse, print};
 use anyhow::{Context, Result};
@@ -79,16 +79,6 @@ pub(super) fn start(name: &str, requeue: Option<u64>, program: &[OsString]) -> R
             }
             _ => std::thread::sleep(Duration::from_millis(10)),
         }
-    }
-}
-
-/// How a job ended, in words.
-pub(super) fn how(ended: &Ended) -> String {
-    match (ended.code, ended.signal) {
-        (Some(0), _) => "done".to_owned(),
-        (Some(code), _) => format!("failed with {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => "ended".to_owned(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `weft sim check`: a scenario with nothing left to a default.
 
-use super::File;
+use super::options::File;
 use crate::output;
 
 /// Check a scenario and print it with every default spelled out.

@@ -1,6 +1,7 @@
 //! `weft sim elastic`: functions whose load comes and goes, and what each way to scale them makes of a cluster.
 
-use super::{File, parallel};
+use super::options::File;
+use super::parallel;
 use crate::output;
 use crate::page::text::{count, decimal, percent, rate, share};
 use crate::table::{align, row};

@@ -1,6 +1,7 @@
 //! `weft sim goodput`: the highest rate that each policy can serve, over several seeds.
 
-use super::{Comparison, File, parallel};
+use super::options::{Comparison, File};
+use super::parallel;
 use crate::output;
 use crate::page::Estimate;
 use crate::page::text::{percent_tick, rate};

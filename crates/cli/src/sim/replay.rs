@@ -15,7 +15,7 @@ pub(super) struct Arguments {
     #[arg(value_name = "JOURNAL")]
     path: PathBuf,
     /// The policy that was live; a journal of sharing says it itself
-    #[arg(long, value_name = "POLICY", default_value = "weft", value_parser = super::policy_name())]
+    #[arg(long, value_name = "POLICY", default_value = "weft", value_parser = super::options::policy_name())]
     policy: String,
     /// Print JSON
     #[arg(long)]

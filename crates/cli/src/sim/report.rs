@@ -1,7 +1,8 @@
 //! `weft sim report`: goodput, and what happens on the way there, as a page.
 
 use super::goodput::{self, PolicyGoodput};
-use super::{Comparison, File, parallel};
+use super::options::{Comparison, File};
+use super::parallel;
 use crate::output::{self, WholeFile};
 use crate::page::text::{count, rate};
 use crate::page::{PageData, Point, PolicyData, render};

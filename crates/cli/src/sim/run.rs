@@ -1,6 +1,6 @@
 //! `weft sim run`: one run, looked at closely.
 
-use super::{File, policy_name};
+use super::options::{File, policy_name};
 use crate::output;
 use crate::page::text::{count, decimal, mean, percent, rate, share};
 use crate::table::{align, row};

@@ -1,6 +1,6 @@
 //! Scenarios from files. Everything that can be wrong with one is misuse, and one line says what.
 
-use super::File;
+use super::options::File;
 use crate::output::{Misuse, reason};
 use sim::{Scenario, ScenarioError};
 use std::fs;

@@ -1,6 +1,7 @@
 //! `weft sim sharing`: one GPU and the programs on it, under one policy or many.
 
-use super::{File, parallel};
+use super::options::File;
+use super::parallel;
 use crate::output;
 use crate::page::text::{decimal, rate, share};
 use crate::table::{align, row};

@@ -3,8 +3,7 @@
 //! What was typed becomes what it means once, here: paths are taken from the file's own folder, sizes and times have
 //! units, unknown keys are refused with file and line.
 
-use super::check;
-use crate::output::{Misuse, print, reason};
+use crate::output::{Misuse, reason};
 use anyhow::Result;
 use policy::Span;
 use policy::sharing::SharingConfig;
@@ -43,7 +42,7 @@ pub(crate) struct Settings {
     pub(crate) lines: Vec<usize>,
     /// The file that was read.
     #[serde(skip)]
-    file: Option<PathBuf>,
+    pub(super) file: Option<PathBuf>,
 }
 
 /// How GPUs are shared: parameters by their names.
@@ -262,16 +261,6 @@ impl Settings {
         }
     }
 
-    /// Says whether all that is named can be used: `--check`.
-    pub(crate) fn report(&self, models: check::Models) -> Result<()> {
-        let problems = check::problems(self, models);
-        if problems.is_empty() {
-            return print(&format!("the configuration makes sense: {} models\n", self.models.len()));
-        }
-        let file = self.file.as_ref().map_or_else(|| "the defaults".to_owned(), |path| path.display().to_string());
-        Err(Misuse(format!("use {file}:\n  {}", problems.join("\n  "))).into())
-    }
-
     /// How the scheduler is set up.
     pub(crate) fn scheduler_config(&self) -> scheduler::Config {
         scheduler::Config {
@@ -403,33 +392,6 @@ mod tests {
         assert!(settings.state.is_absolute() && settings.state.ends_with("s"));
         let rpc::Kind::Onnx { path } = &settings.models[0].kind else { panic!("it is an ONNX model") };
         assert!(path.is_absolute() && path.ends_with("m.onnx"));
-    }
-
-    #[test]
-    fn what_is_named_has_to_be_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        write("there.py", "");
-        let model =
-            |name: &str, path: &str| format!("[[model]]\nname = \"{name}\"\nkind = \"python\"\npath = \"{path}\"\n");
-        let node = "[node]\npython = \"bin/python\"\n\n";
-        write("weft.toml", &format!("{node}{}{}{}", model("a", "there.py"), model("b", "gone.py"), model("c", ".")));
-        let settings = Settings::read(&folder.path().join("weft.toml")).unwrap();
-        let found = check::problems(&settings, check::Models::Here);
-        let [gone, folder_named, python] = &found[..] else { panic!("{found:?}") };
-        assert!(gone.starts_with("line 8, model `b` version 1: cannot read "), "{gone}");
-        assert!(gone.ends_with("gone.py: no such file or folder"), "{gone}");
-        assert!(folder_named.starts_with("line 12, model `c`") && folder_named.ends_with("it is a folder, not a file"));
-        assert!(python.contains("`python` under [node]: cannot read "), "{python}");
-        assert_eq!(check::problems(&settings, check::Models::OnNodes), [""; 0], "they are on the nodes");
-        write("there.onnx", "");
-        write(
-            "weft.toml",
-            "[node]\npython = \"there.py\"\n[[model]]\nname = \"o\"\nkind = \"onnx\"\npath = \"there.onnx\"\n",
-        );
-        let settings = Settings::read(&folder.path().join("weft.toml")).unwrap();
-        let found = check::problems(&settings, check::Models::Here);
-        assert!(found.len() == 1 && found[0].ends_with("there.py is not executable"), "{found:?}");
     }
 
     #[test]

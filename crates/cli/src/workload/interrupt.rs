@@ -18,7 +18,7 @@ impl Interrupt {
         // Made here, so that no signal falls between this and the thread.
         let signal = {
             let _entered = runtime.enter();
-            crate::up::wait_for_signal()
+            crate::signal::wait_for_signal()
         };
         let watch = move || {
             if runtime.block_on(signal).is_ok() {

@@ -4,8 +4,8 @@ use super::columns::measured;
 use super::figures::{PairFigures, SettingFigures, Spread};
 use super::results::Results;
 use super::text::alone;
-use crate::page::Estimate;
-use crate::page::ratios::{RatioChart, RatioPage, RatioRow, RatioSection};
+use crate::page::ratios::{RatioChart, RatioPage, RatioSection};
+use crate::page::{Estimate, RatioRow};
 
 /// A chart: its heading, what it says, whether it is logarithmic, and its figure.
 type Chart = (&'static str, &'static str, bool, fn(&SettingFigures) -> Option<Spread>);

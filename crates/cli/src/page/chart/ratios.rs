@@ -1,9 +1,8 @@
 //! Ratios: a row for each, a point with its spread, and a line at 1.
 
 use super::{Scale, Size, line, marker, style, svg, text, ticks};
-use crate::page::Estimate;
-use crate::page::ratios::RatioRow;
 use crate::page::text::{decimal, escape, shorten, tick as tick_text};
+use crate::page::{Estimate, RatioRow};
 
 /// What is drawn.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What can be seen without running anything.
 
 use super::super::library;
-use super::{Finding, Health};
+use super::finding::{Finding, Health};
 use node::sharing::{Client, Gpus, Place};
 use std::fs::OpenOptions;
 use std::path::Path;

@@ -5,7 +5,7 @@
 
 use super::super::library;
 use super::exports::driver_functions;
-use super::{Finding, Health};
+use super::finding::{Finding, Health};
 use node::sharing::{Client, PROTOCOL_VERSION, Status};
 use serde::Deserialize;
 use std::collections::BTreeMap;
