@@ -1,7 +1,7 @@
 //! The seam between what decides when to send and what knows how: one protocol, one [`Client`].
 
 use crate::Config;
-use crate::setup::SetupError;
+use crate::error::SetupError;
 use rpc::{Tensor, TensorSpec};
 use std::time::Instant;
 

@@ -8,8 +8,8 @@ mod pool;
 
 use crate::client::{Client, Connections, Outcome, Request};
 use crate::config::{self, Encoding, Url};
+use crate::error::SetupError;
 use crate::reason;
-use crate::setup::SetupError;
 use crate::{Config, json};
 use answer::Answer;
 use pool::Pool;

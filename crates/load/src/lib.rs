@@ -26,12 +26,13 @@ mod timer;
 mod tally;
 mod reason;
 mod report;
+mod error;
 mod setup;
 
 pub use config::{Config, Connections, Encoding, Inputs, ModelShare, Protocol, Shape, Url, UrlSyntax};
+pub use error::SetupError;
 pub use repeat::{Repeat, Repeated};
 pub use report::{Failures, ModelReport, Percentiles, Refusals, Report, SendLateness};
 pub use run::run;
 pub use schedule::{Schedule, Shot};
-pub use setup::SetupError;
 pub use tally::Moment;

@@ -1,8 +1,9 @@
 //! One request after the other: for whoever wants to know how long one takes, and not how many can be sent.
 
 use crate::client::{Client, FailureKind, Outcome, Request};
+use crate::error::SetupError;
 use crate::http::HttpClient;
-use crate::setup::{SetupError, setup};
+use crate::setup::setup;
 use crate::{Config, Protocol};
 use policy::Span;
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
 //! The run: what is due is sent, whatever became of what was sent before.
 
 use crate::client::{Client, Failure, FailureKind, Outcome, Request};
+use crate::error::SetupError;
 use crate::grpc::GrpcClient;
 use crate::http::HttpClient;
 use crate::report::report;
-use crate::setup::{SetupError, setup};
+use crate::setup::setup;
 use crate::tally::{Done, Tally};
 use crate::timer::Timer;
 use crate::{Config, Moment, Protocol, Report, Schedule, Shot};
