@@ -18,6 +18,7 @@
 
 mod bug;
 mod checks;
+mod message;
 mod network;
 mod node;
 mod parts;

@@ -1,7 +1,7 @@
 //! Connections: messages arrive in the order in which they were sent on one of them, each after a delay of its own, and
 //! are lost with the connection. Between connections there is no order.
 
-use crate::parts::Message;
+use crate::message::Message;
 use crate::plan::{Random, Who, between};
 use policy::{Span, Time};
 

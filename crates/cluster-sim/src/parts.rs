@@ -1,41 +1,17 @@
 //! The scheduler and a gateway as processes: their machines, and who is connected to them.
 
+use crate::message::Message;
 use crate::network::{End, Line};
 use gateway::core::{Call, Clock, Entered, Outcome};
 use gateway::remote::Waiting;
 use gateway::{Gateway, Links, ServeError};
 use policy::{Span, Time};
-use rpc::cluster::proto;
-use rpc::{
-    Answer, Arrival, Catalog, FromNode, Incarnation, ModelSpec, NodeHello, Part, ToGateway, ToNode, WorkerId,
-    session_of,
-};
-use scheduler::{Arrived, Config, Driver, GatewayLink, NodeLink, Store};
+use rpc::{Arrival, Incarnation, ModelSpec, NodeHello, Part, WorkerId, session_of};
+use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-/// What is said on connections.
-pub(crate) enum Message {
-    /// A gateway joins its scheduler.
-    JoinGateway,
-    Welcome(u32),
-    Catalog(Catalog),
-    Decision(ToGateway),
-    Arrival(Arrived),
-    Undelivered(WorkerId, u64, bool),
-    GatewayHeartbeat,
-    /// A node joins its scheduler.
-    Hello(NodeHello),
-    Accepted,
-    News(FromNode),
-    Instruction(ToNode),
-    /// A gateway comes to this start of a node.
-    Open(Incarnation),
-    Part(proto::Part),
-    Answer(u64, u64, Answer),
-}
 
 /// Something that a machine wants sent. Machines are called from within each other, so it is put down and sent after.
 type Outbox<T> = Arc<Mutex<Vec<T>>>;

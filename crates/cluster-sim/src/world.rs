@@ -1,8 +1,9 @@
 //! The run: events in the order of their times, messages between parts, faults, and what must hold.
 
+use crate::message::Message;
 use crate::network::{End, Letter, Line, Network};
 use crate::node::{NodePart, NodeTimer, NodeWant};
-use crate::parts::{FromGateway, GatewayPart, Message, Open, SchedulerPart, ToSession, Way};
+use crate::parts::{FromGateway, GatewayPart, Open, SchedulerPart, ToSession, Way};
 use crate::plan::{Random, START, between, random};
 use crate::{Bug, Fault, Plan, Who};
 use gateway::ServeError;
