@@ -4,6 +4,7 @@
 //! A request is in `held` until it is answered, its time is over, or its client is gone.
 
 use crate::check;
+use crate::error::ServeError;
 use crate::flights::{Flights, Place, Session};
 use crate::settings::Settings;
 use crate::shared_memory::Regions;
@@ -219,23 +220,6 @@ pub struct Response {
     pub model: Arc<rpc::ModelSpec>,
     /// The outputs asked for, in the order asked for.
     pub outputs: Vec<Tensor>,
-}
-
-/// Why there are no outputs.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ServeError {
-    /// No such model or version.
-    #[error(transparent)]
-    NotFound(#[from] NotFound),
-    /// The request makes no sense for the model.
-    #[error("{0}")]
-    Invalid(String),
-    /// Weft chose not to serve it.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The model failed.
-    #[error("{0}")]
-    Failed(String),
 }
 
 impl Gateway {

@@ -4,6 +4,7 @@
 //! request fits it is decided elsewhere.
 
 mod service;
+mod infer;
 mod decode;
 mod contents;
 mod encode;
@@ -20,10 +21,10 @@ use crate::keys::{Administration, Keys};
 use anyhow::Context as _;
 use door::Door;
 use health::Health;
+use infer::Service;
 use rpc::connections::Connections;
 use rpc::inference::DESCRIPTORS;
 use rpc::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
-use service::Service;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

@@ -21,6 +21,7 @@
 //! moment after the server was told to stop, so that such a request is answered and told to be the last.
 
 mod route;
+mod server;
 mod service;
 mod infer;
 mod decode;
@@ -48,10 +49,12 @@ pub use compression::{Encoding, UnpackError, pack, unpack};
 pub use decode::{Data, InferRequest, Input, Output, Place, decode};
 pub use encode::{Encoded, encode};
 pub use limits::Limits;
+pub use server::HttpConfig;
 
 use crate::Gateway;
 use connection::Phase;
 use limits::Budget;
+use server::Server;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -59,44 +62,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio_rustls::rustls::ServerConfig;
 
 /// How long connections without a request stay open when the server stops: long enough for what is on the wire.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long to wait before accepting again when the system is out of something.
 const BACK_OFF: Duration = Duration::from_millis(50);
-
-/// How a server is set up.
-#[derive(Clone, Debug, Default)]
-pub struct HttpConfig {
-    /// What clients may take.
-    pub limits: Limits,
-    /// Who may ask; everybody where there are none.
-    pub keys: Option<Arc<Keys>>,
-    /// The keys of those who may load and unload models, register memory and change settings.
-    pub admin_keys: Option<Arc<Keys>>,
-    /// Whether those calls need such a key.
-    pub administration: Administration,
-    /// What the server is called by those who make such calls.
-    pub hosts: Hosts,
-    /// TLS; plain where there is none.
-    pub tls: Option<Arc<ServerConfig>>,
-}
-
-/// What all connections share.
-struct Server {
-    gateway: Arc<Gateway>,
-    config: HttpConfig,
-    budget: Arc<Budget>,
-    is_draining: AtomicBool,
-}
-
-impl Server {
-    /// Whether requests should be sent here: the models are ready, and the server was not told to stop.
-    fn is_ready(&self) -> bool {
-        self.gateway.ready() && !self.is_draining.load(Relaxed)
-    }
-}
 
 /// Serves until `shutdown` is over, then finishes what was accepted and returns.
 pub async fn serve(

@@ -9,6 +9,7 @@
 pub mod flights;
 pub mod core;
 mod readiness;
+mod error;
 pub mod check;
 pub mod statistics;
 pub mod admin;
@@ -27,4 +28,5 @@ mod ui;
 #[cfg(test)]
 mod fixture;
 
-pub use crate::core::{Gateway, Inference, Links, Response, ServeError};
+pub use crate::core::{Gateway, Inference, Links, Response};
+pub use error::ServeError;

@@ -10,6 +10,7 @@
 //! Everything but `/admin/` only reads, and needs no key. Requests on behalf of pages of other sites, and for names that
 //! are not the server's, are refused: see `origin`. `/health` alone answers everybody.
 
+mod answer;
 mod connections;
 mod scrape;
 mod text;
@@ -19,25 +20,24 @@ mod process;
 mod gpu;
 pub(crate) mod accept;
 
+pub(crate) use answer::{pack, problem};
+pub use connections::Caller;
 pub use gpu::{GpuSource, GpuView};
 pub(crate) use scrape::model_of;
 pub(crate) use weft::state_name;
 
+use self::text::{Exposition, Format};
 use crate::Gateway;
 use crate::origin::Hosts;
 use crate::ui::Dashboard;
+use answer::text;
 use bytes::Bytes;
 use connections::Doors;
-use flate2::{Compression, write::GzEncoder};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, LOCATION, ORIGIN,
-    REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{ALLOW, CONTENT_SECURITY_POLICY, HeaderValue, LOCATION, ORIGIN, REFERRER_POLICY};
 use hyper::{Method, Request, Response, StatusCode};
 use scrape::Scrape;
-use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -46,15 +46,6 @@ use tokio_rustls::rustls::ServerConfig;
 
 /// For answers that are no pages: a browser that takes one for a page shows text and does nothing.
 const NO_PAGE: &str = "default-src 'none'; frame-ancestors 'none'";
-
-/// Whom a request comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
-    /// Whoever reaches the port.
-    Network,
-    /// The user that runs the server, on the same machine, by the kernel's word.
-    Owner,
-}
 
 /// Answers requests under `/admin/`, which are given to it as they are; checking a key is a part of that.
 pub type AdminHandler = Arc<dyn Fn(Request<Incoming>, Caller) -> AdminAnswer + Send + Sync>;
@@ -168,7 +159,7 @@ impl Port {
         let (gateway, started, gpus) = (self.gateway.clone(), self.started, self.dashboard.gpus());
         // Hundreds of models are a megabyte of text: not for a thread on which requests wait.
         let written = tokio::task::spawn_blocking(move || {
-            let text = Scrape::new(&gateway, started, gpus).write(format);
+            let text = write(&Scrape::new(&gateway, started, gpus), format);
             pack(text.into_bytes(), gzip)
         });
         match written.await {
@@ -178,59 +169,12 @@ impl Port {
     }
 }
 
-/// A body that may have been compressed.
-pub(crate) struct Packed {
-    body: Vec<u8>,
-    gzip: bool,
-}
-
-/// Compresses a body, where that is allowed and worth it.
-pub(crate) fn pack(body: Vec<u8>, gzip: bool) -> Packed {
-    if !gzip || body.len() < 1_000 {
-        return Packed { body, gzip: false };
-    }
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-    match encoder.write_all(&body).and_then(|()| encoder.finish()) {
-        Ok(packed) => Packed { body: packed, gzip: true },
-        // Writing to memory does not fail; if it did, the body itself is as good.
-        Err(_) => Packed { body, gzip: false },
-    }
-}
-
-impl Packed {
-    /// The answer with this body, after `wrap` has had it.
-    pub(crate) fn answer<Owner>(
-        self,
-        content_type: &'static str,
-        wrap: impl FnOnce(Vec<u8>) -> Owner,
-    ) -> Response<Full<Bytes>>
-    where
-        Owner: AsRef<[u8]> + Send + 'static,
-    {
-        let mut answer = text(StatusCode::OK, content_type, Bytes::from_owner(wrap(self.body)));
-        let headers = answer.headers_mut();
-        headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
-        if self.gzip {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        }
-        answer
-    }
-}
-
-/// An answer that is not kept by anybody on the way.
-pub(crate) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
-}
-
-/// An error, said as everywhere in Weft.
-pub(crate) fn problem(status: StatusCode, what: &str) -> Response<Full<Bytes>> {
-    text(status, "application/json", serde_json::json!({ "error": what }).to_string())
+/// The text of a scrape.
+fn write(scrape: &Scrape, format: Format) -> String {
+    let mut out = Exposition::new(format);
+    weft::write(scrape, &mut out);
+    triton::write(scrape, &mut out);
+    out.finish()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! 2. An error of one request does not end the stream, unless the client asked for that.
 //! 3. No more than `stream_requests_max` requests are worked on: the rest is not read.
 
-use super::service::{Call, Service};
+use super::infer::{Call, Service};
 use super::{decode, encode, status};
 use rpc::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! One connection from its first byte to its last.
 
-use super::Server;
 use super::activity::{Activity, Watch};
+use super::server::Server;
 use super::service::answer;
 use super::stream::Stream;
 use hyper::body::Incoming;

@@ -1,11 +1,11 @@
 //! One inference over HTTP, from the body of the request to that of its answer.
 
-use super::Server;
 use super::answer::{Answer, Body, Held, Problem, json};
 use super::compression::{self, Encoding, UnpackError};
 use super::decode::{Data, InferRequest, decode};
 use super::encode::{Encoded, Ready, encode_ready};
 use super::limits::Lease;
+use super::server::Server;
 use super::{body, classification};
 use crate::traces::Parent;
 use crate::{Inference, Response};

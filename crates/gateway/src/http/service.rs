@@ -3,7 +3,8 @@
 use super::activity::Activity;
 use super::answer::{Answer, Held, Problem, empty, json, value};
 use super::route::{About, Route};
-use super::{Server, body, infer, memory, models, setting};
+use super::server::Server;
+use super::{body, infer, memory, models, setting};
 use crate::keys::{ADMIN_KEY_NEEDED, ADMINISTRATION_OFF, Administration};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};

@@ -5,7 +5,6 @@
 //! keeps nobody out. A connection ends after its last exchange once it is old, so that nobody holds one for ever by
 //! reading slowly.
 
-use super::Caller;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -43,6 +42,15 @@ const AGE: Duration = Duration::from_secs(300);
 const LAST: Duration = Duration::from_secs(600);
 /// How long connections may go on when the server is told to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// Whom a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Whoever reaches the port.
+    Network,
+    /// The user that runs the server, on the same machine, by the kernel's word.
+    Owner,
+}
 
 /// Where connections come from.
 pub(super) struct Doors {

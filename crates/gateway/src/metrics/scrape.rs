@@ -1,7 +1,7 @@
 //! All that is written for one scrape: what is read once, and the labels that many lines share.
 
-use super::text::{Exposition, Format, Labels};
-use super::{GpuView, triton, weft};
+use super::GpuView;
+use super::text::Labels;
 use crate::Gateway;
 use crate::statistics::Statistics;
 use rpc::{Entry, Overview, WorkerView};
@@ -60,14 +60,6 @@ impl Scrape {
     /// All workers and their labels.
     pub(super) fn workers(&self) -> impl Iterator<Item = (&Labels, &WorkerView)> {
         self.workers.iter().zip(&self.overview.workers)
-    }
-
-    /// The text of it.
-    pub(crate) fn write(&self, format: Format) -> String {
-        let mut out = Exposition::new(format);
-        weft::write(self, &mut out);
-        triton::write(self, &mut out);
-        out.finish()
     }
 }
 

@@ -1,6 +1,5 @@
 //! The text, read back by a parser of its own, and the port, asked as anybody would.
 
-use super::text::Format;
 use super::*;
 use crate::fixture::{HOSTILE, catalog, gateway, overview, use_it, worker};
 use crate::statistics::{Refused, Served};
@@ -143,7 +142,7 @@ fn gpus() -> Arc<Vec<GpuView>> {
 
 #[test]
 fn counters_are_consistent() {
-    let text = Scrape::new(&busy_gateway(), 1e9, gpus()).write(Format::Prometheus);
+    let text = write(&Scrape::new(&busy_gateway(), 1e9, gpus()), Format::Prometheus);
     let read = Read::new(&text);
     assert_eq!(read.check_histograms(), 6, "two for each of three models");
     let of = |name: &str, more: &[(&str, &str)]| {
@@ -181,7 +180,7 @@ fn a_fine_latency_falls_into_the_bucket_that_holds_it() {
     let total = Span::from_millis(20);
     let served = Served { total, computed: total, good: true, rows: 1, batch_size: 5, leads: true };
     statistics.served(served);
-    let read = Read::new(&Scrape::new(&gateway, 0.0, Arc::default()).write(Format::Prometheus));
+    let read = Read::new(&write(&Scrape::new(&gateway, 0.0, Arc::default()), Format::Prometheus));
     for (name, value) in [("weft_request_duration_seconds_bucket", 0.020), ("weft_batch_requests_bucket", 5.0)] {
         for (_, labels, count) in read.samples.iter().filter(|(other, ..)| other == name) {
             let end: f64 = labels["le"].parse().unwrap();
@@ -192,7 +191,7 @@ fn a_fine_latency_falls_into_the_bucket_that_holds_it() {
 
 #[test]
 fn any_name_is_a_label() {
-    let read = Read::new(&Scrape::new(&busy_gateway(), 0.0, Arc::default()).write(Format::Prometheus));
+    let read = Read::new(&write(&Scrape::new(&busy_gateway(), 0.0, Arc::default()), Format::Prometheus));
     assert_eq!(read.value("weft_rows_total", &[("model", HOSTILE), ("version", "1")]), 6.0);
     assert!(!read.types.keys().any(|name| name.starts_with("nv_gpu")), "there is no GPU");
 }
@@ -200,7 +199,7 @@ fn any_name_is_a_label() {
 #[test]
 fn open_metrics_say_the_same() {
     let scrape = Scrape::new(&busy_gateway(), 1e9, gpus());
-    let (plain, open) = (scrape.write(Format::Prometheus), scrape.write(Format::OpenMetrics));
+    let (plain, open) = (write(&scrape, Format::Prometheus), write(&scrape, Format::OpenMetrics));
     assert!(open.ends_with("\n# EOF\n"));
     let samples = |text: &str| {
         let without = |line: &&str| !line.starts_with(['#']) && !line.starts_with("process_");
@@ -217,7 +216,7 @@ fn open_metrics_say_the_same() {
 
 #[test]
 fn own_names_follow_the_rules_for_names() {
-    let read = Read::new(&Scrape::new(&busy_gateway(), 1e9, gpus()).write(Format::Prometheus));
+    let read = Read::new(&write(&Scrape::new(&busy_gateway(), 1e9, gpus()), Format::Prometheus));
     for (name, kind) in read.types.iter().filter(|(name, _)| !name.starts_with("nv_")) {
         assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
         let ends = ["_count", "_sum", "_bucket", "_ms", "_us", "_milliseconds", "_percent"];
