@@ -17,6 +17,7 @@
 //! Nothing here knows whose bursts coincide: shares are all that is known of a worker.
 
 mod demand;
+mod part;
 mod window;
 mod plan;
 mod state;
@@ -32,7 +33,8 @@ pub mod machine;
 pub use crate::sharing::WHOLE;
 pub use demand::{Demand, Kind, Need};
 pub use explain::explain;
+pub use part::{Part, Rules};
 pub use plan::{Move, Piece, Plan, Reason, Refusal, Stale};
 pub use policies::Policy;
 pub use split::PIECES_MAX;
-pub use state::{Gpu, Instance, Part, Room, Rules, State};
+pub use state::{Gpu, Instance, Room, State};

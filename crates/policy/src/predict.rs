@@ -6,6 +6,8 @@
 //!
 //! What it does not do: guess. A batch or share beyond what was measured is [`Unknown`].
 
+mod estimate;
+mod quantile;
 mod solo;
 mod company;
 pub mod accuracy;
@@ -14,65 +16,9 @@ use crate::surface::{Share, Surface};
 use crate::{ModelId, Span};
 pub use company::slowdown;
 use company::{Company, Group, Pair};
+pub use estimate::{Estimate, Tenant, Unknown};
 use solo::Solo;
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// Who runs: a model and its batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tenant {
-    /// What it computes.
-    pub model: ModelId,
-    /// Requests that run together.
-    pub batch: usize,
-}
-
-/// What is to be expected.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// How long a batch takes.
-    pub latency: Span,
-    /// Requests a second.
-    pub throughput: f64,
-    /// Nine times in ten, the truth is at most `1 + uncertainty` times the estimate, and at least the estimate over that.
-    pub uncertainty: f64,
-}
-
-impl Estimate {
-    /// Whether this latency lies within the uncertainty.
-    pub fn covers(&self, latency: Span) -> bool {
-        let (least, most) = (self.latency.seconds() / (1.0 + self.uncertainty), 1.0 + self.uncertainty);
-        latency.seconds() >= least && latency.seconds() <= self.latency.seconds() * most
-    }
-}
-
-/// Why there is no estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
-    /// Nothing was measured of this model.
-    Model(ModelId),
-    /// The batch is smaller or larger than all that were measured.
-    Batch(usize),
-    /// The share is smaller or larger than all that were measured.
-    Share(Share),
-    /// There are measurements on one side only, of this batch and share.
-    Edge(usize, Share),
-}
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unknown::Model(model) => write!(f, "nothing was measured of model {}: profile it", model.index()),
-            Unknown::Batch(batch) => write!(f, "batch {batch} lies beyond what was measured: profile it"),
-            Unknown::Share(share) => write!(f, "{share} of a GPU lies beyond what was measured: profile it"),
-            Unknown::Edge(batch, share) => {
-                write!(f, "batch {batch} at {share} is not between points that were measured: profile it")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Unknown {}
 
 /// Everything that is known of models and their company.
 #[derive(Clone, Debug, Default)]
@@ -128,17 +74,6 @@ impl Predictor {
         kinds.into_iter().map(group).collect()
     }
 }
-
-/// The score that this part of all scores does not exceed; `None` when they are too few to say.
-fn quantile(scores: impl Iterator<Item = f64>, part: f64) -> Option<f64> {
-    let mut scores: Vec<f64> = scores.collect();
-    scores.sort_by(f64::total_cmp);
-    let rank = ((scores.len() + 1) as f64 * part).ceil() as usize;
-    if scores.len() < SCORES_MIN { None } else { Some(scores[rank.min(scores.len()) - 1]) }
-}
-
-/// With fewer, what was is no guide to what will be.
-const SCORES_MIN: usize = 10;
 
 #[cfg(test)]
 mod tests;

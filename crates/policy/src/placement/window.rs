@@ -5,8 +5,7 @@
 //! parts each time and so need no merging when one goes. Shares have no place of their own: two halves are a whole
 //! wherever they lie, so only time is divided.
 
-use super::state::Part;
-use super::{Need, Rules, WHOLE};
+use super::{Need, Part, Rules, WHOLE};
 
 /// A stretch of the period and what is free in all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

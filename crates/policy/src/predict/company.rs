@@ -9,7 +9,8 @@
 //! that one odd measurement does not decide. A pair that was never seen starts from what is believed of pairs like it:
 //! the same models with other batches and shares. Nothing here diverges, whatever is observed.
 
-use super::{Tenant, quantile};
+use super::Tenant;
+use super::quantile::quantile;
 use crate::surface::Share;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -8,7 +8,8 @@
 //! - Every point is also predicted from all others. How far off those predictions are, for their own idea of how far off
 //!   they may be, is the scale of every uncertainty.
 
-use super::{Unknown, quantile};
+use super::Unknown;
+use super::quantile::quantile;
 use crate::surface::{Point, Share};
 
 /// How far a measurement may be off, as a logarithm.
