@@ -16,8 +16,6 @@ pub use trace::{Trace, TraceFormat, trace};
 use crate::workload::Spacing;
 use policy::{GpuId, GpuType, LatencyTable, Model, Network, Span};
 
-/// No length of time in a scenario is longer, and neither is the whole run.
-const LONGEST: syntax::Length = syntax::Length(Span::from_secs(24 * 3600));
 const GPUS_MAX: usize = 100_000;
 const MODELS_MAX: usize = 100_000;
 

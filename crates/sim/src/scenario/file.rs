@@ -4,9 +4,9 @@
 //! Reads no files itself; those that the scenario names come through a function.
 
 use super::source::{ReadFile, Reader, ScenarioError, Source, unknown};
-use super::syntax::{self, ArrivalKind, Length, Popularity, Table};
+use super::syntax::{self, ArrivalKind, LONGEST, Length, Popularity, Table};
 use super::trace::{self, Trace};
-use super::{Failure, GPUS_MAX, GpuGroup, LONGEST, ModelSpec, Scenario, models, normalise, workload_file};
+use super::{Failure, GPUS_MAX, GpuGroup, ModelSpec, Scenario, models, normalise, workload_file};
 use crate::workload::Spacing;
 use models::{Draft, Hardware};
 use policy::{GpuId, Network, Span};

@@ -1,8 +1,8 @@
 //! The models of a scenario: their latency on each type of GPU, cut to what can be on time.
 
 use super::source::{Reader, ScenarioError, Source, unknown};
-use super::syntax::{self, Fit, Latency, Length, Table};
-use super::{GpuGroup, LONGEST, MODELS_MAX};
+use super::syntax::{self, Fit, LONGEST, Latency, Length, Table};
+use super::{GpuGroup, MODELS_MAX};
 use policy::{LatencyTable, MAX_BATCH, Network, Selection, Span};
 use std::collections::BTreeSet;
 use std::ops::Range;

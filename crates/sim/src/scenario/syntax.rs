@@ -43,6 +43,9 @@ pub(crate) struct Table<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Length(pub(crate) Span);
 
+/// No length of time in a scenario is longer, and neither is the whole run.
+pub(super) const LONGEST: Length = Length(Span::from_secs(24 * 3600));
+
 /// A part of something like `"30%"`, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) struct Percent(pub(crate) u32);

@@ -9,8 +9,9 @@
 //!   the excess asks for, which is generous: the paper adds instances one by one.
 //! - The last worker goes after a minute without a request.
 
+use super::division::{profiled, stretched};
 use super::reactive::add;
-use super::{Batch, Claim, Grant, Policy, Shape, profiled, stretched};
+use super::{Batch, Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;
 use crate::elastic::scenario::{Function, Job};
 use policy::Time;

@@ -1,8 +1,9 @@
 //! What people do today: a GPU for every worker and for every part of a training job, and as many workers as Knative's
 //! autoscaler says.
 
+use super::division::{as_placed, fixed};
 use super::reactive::Reactive;
-use super::{Claim, Grant, Policy, Shape, as_placed, fixed};
+use super::{Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;
 use crate::elastic::scenario::{Function, Job};
 use policy::autoscale::{Action, View};

@@ -1,8 +1,9 @@
 //! Static shares as large as a worker ever needs: the limit that its profile found, held for it alone. As many workers as
 //! Knative's autoscaler says.
 
+use super::division::{as_placed, fixed, profiled};
 use super::reactive::Reactive;
-use super::{Claim, Grant, Policy, Shape, as_placed, fixed, profiled};
+use super::{Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;
 use crate::elastic::scenario::{Function, Job};
 use policy::autoscale::{Action, View};

@@ -1,8 +1,9 @@
 //! Static shares as small as a worker can do with: the request that its profile found, at which it does most for its share.
 //! As many workers as Knative's autoscaler says.
 
+use super::division::{as_placed, fixed, profiled};
 use super::reactive::Reactive;
-use super::{Claim, Grant, Policy, Shape, as_placed, fixed, profiled};
+use super::{Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;
 use crate::elastic::scenario::{Function, Job};
 use policy::autoscale::{Action, View};

@@ -9,7 +9,8 @@
 //! Training stays off GPUs with other training: two jobs take the same share from each other at all times, while workers
 //! leave theirs most of the time.
 
-use super::{Batch, Claim, Grant, Policy, Shape, stretched};
+use super::division::stretched;
+use super::{Batch, Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;
 use crate::elastic::scenario::{Function, Job};
 use policy::autoscale::{Action, Admission, Autoscaler, LOOK, Service, Size, View, sizes};

@@ -6,8 +6,11 @@
 //! A kernel's SMs stand for its blocks here. The published faults are kept: blocks are not time, the shortest burst of
 //! all makes an emergency of every longer one, and latency tasks' own tokens never bind.
 
-use super::{Control, HOLD, Room, Span, Time, Verdict};
+use super::control::HOLD;
+use super::{Control, Verdict};
+use crate::sharing::room::Room;
 use policy::sharing::Class;
+use policy::{Span, Time};
 
 const TICK: Span = Span::from_millis(5);
 const IDLE: Span = Span::from_millis(600);

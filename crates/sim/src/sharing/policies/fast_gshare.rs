@@ -5,8 +5,12 @@
 //! Usage is host time between getting a token and giving it back, as published: what was launched and is not done when
 //! the token ends is free, so that little is limited where queues are long.
 
-use super::{Control, HOLD, Mode, Room, Span, Time, Verdict};
+use super::control::HOLD;
+use super::{Control, Verdict};
+use crate::sharing::gpu::Mode;
+use crate::sharing::room::Room;
 use policy::sharing::WHOLE;
+use policy::{Span, Time};
 
 const WINDOW: Span = Span::from_millis(40);
 

@@ -6,7 +6,10 @@
 //! A task is one request here, as in the paper: between two requests it holds nothing. Tasks as important as the
 //! holder run beside it, in the order of launches.
 
-use super::{Control, HOLD, Room, Seat, Span, Time, Verdict};
+use super::control::HOLD;
+use super::{Control, Verdict};
+use crate::sharing::room::{Room, Seat};
+use policy::{Span, Time};
 
 /// Gaps below this are not worth filling.
 const WORTH: Span = Span::from_micros(10);

@@ -1,8 +1,11 @@
 //! GPreempt (Fan et al., ATC 2025): the hardware's time slices decide, 1 s for latency tenants and 200 us for
 //! best-effort ones, on a patched driver. Nothing is held; whoever is best-effort is preempted soon.
 
-use super::{Control, Mode, Room, Seat, Span, Time, Verdict};
+use super::{Control, Verdict};
+use crate::sharing::gpu::Mode;
+use crate::sharing::room::{Room, Seat};
 use policy::sharing::Class;
+use policy::{Span, Time};
 
 /// Slices by class.
 #[derive(Debug)]

@@ -4,8 +4,12 @@
 //!
 //! Kernels run side by side, in streams of one process. Stream priorities are not modelled.
 
-use super::{Control, Mode, Room, Seat, Span, Time, Verdict, above, go_if};
+use super::control::{above, go_if};
+use super::{Control, Verdict};
+use crate::sharing::gpu::Mode;
+use crate::sharing::room::{Room, Seat};
 use policy::sharing::WHOLE;
+use policy::{Span, Time};
 
 /// Outstanding time of others, over a burst of the important tenant, is one in this many.
 const PART: u64 = 40;

@@ -2,8 +2,11 @@
 //! long as some of it is left. Requests and priorities play no part, and a kernel that runs over the end of its period
 //! costs the next one nothing.
 
-use super::{Control, HOLD, Room, Time, Verdict};
+use super::control::HOLD;
+use super::{Control, Verdict};
+use crate::sharing::room::Room;
 use policy::Span;
+use policy::Time;
 use policy::sharing::WHOLE;
 
 const PERIOD: Span = Span::from_millis(100);

@@ -1,7 +1,10 @@
 //! Strict priority: nobody launches while somebody more important has work, or is between the first launch of a burst
 //! and its sync. Fills no gap and predicts nothing; what is on the GPU already is not preempted.
 
-use super::{Control, Room, Seat, Time, Verdict, above, go_if};
+use super::control::{above, go_if};
+use super::{Control, Verdict};
+use crate::sharing::room::{Room, Seat};
+use policy::Time;
 
 /// Strict priority.
 #[derive(Debug)]

@@ -1,7 +1,10 @@
 //! What people have today: every launch goes at once and the GPU decides. `default` runs it as the scenario has it,
 //! which is time-slicing between processes unless the scenario says otherwise; `mps` runs all at once.
 
-use super::{Control, Mode, Room, Time, Verdict};
+use super::{Control, Verdict};
+use crate::sharing::gpu::Mode;
+use crate::sharing::room::Room;
+use policy::Time;
 
 /// No control at all.
 #[derive(Debug)]

@@ -9,7 +9,11 @@
 //!
 //! Live, a best-effort tenant's outstanding time is its own clock's; here it is what the GPU has not done.
 
-use super::{Control, Mode, Room, Scenario, Seat, Time, Verdict};
+use super::{Control, Verdict};
+use crate::sharing::Scenario;
+use crate::sharing::gpu::Mode;
+use crate::sharing::room::{Room, Seat};
+use policy::Time;
 use policy::sharing::{Action, Admission, Controller, Gate, GpuView, Sharing, SharingConfig, TenantView};
 use policy::{Span, TenantId};
 use share_core::{
@@ -35,7 +39,7 @@ pub(super) struct Weft {
 impl Weft {
     pub(super) fn new(scenario: &Scenario, in_turns: bool, controller: Controller, config: SharingConfig) -> Weft {
         let tenants = scenario.tenants.len();
-        let page = |tenant: &super::super::TenantSpec| Limits {
+        let page = |tenant: &crate::sharing::TenantSpec| Limits {
             class: tenant.class,
             admission: Admission::default(),
             held: false,

@@ -4,7 +4,10 @@
 //!
 //! A queue is ready when it has commands; the host time between two launches looks like being done.
 
-use super::{Control, Room, Time, Verdict, above, go_if};
+use super::control::{above, go_if};
+use super::{Control, Verdict};
+use crate::sharing::room::Room;
+use policy::Time;
 
 /// Commands that a queue may have in flight.
 const IN_FLIGHT: u32 = 8;
