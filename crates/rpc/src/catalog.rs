@@ -1,5 +1,6 @@
 //! Which models there are, as gateways see them. Published by the scheduler whenever something about it changes.
 
+use crate::env::HIDDEN;
 use crate::{ModelInfo, ModelSpec, ScalingView, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -138,6 +139,12 @@ pub enum NotFound {
 }
 
 impl Catalog {
+    /// The catalog for gateways and whoever asks them: without the values of variables.
+    pub fn without_secrets(&self) -> Catalog {
+        let entry = |entry: &Entry| Entry { spec: without_secrets(&entry.spec), ..entry.clone() };
+        Catalog { entries: self.entries.iter().map(entry).collect(), known: self.known }
+    }
+
     /// All versions of a model, lowest first.
     pub fn versions(&self, name: &str) -> &[Entry] {
         let first = self.entries.partition_point(|entry| entry.spec.name.as_str() < name);
@@ -282,5 +289,29 @@ impl WorkerState {
             WorkerState::Restarting => "restarting",
             WorkerState::Stopping => "stopping",
         }
+    }
+}
+
+/// A deployment for others to see: with the names of its variables, and without their values.
+pub fn without_secrets(spec: &Arc<ModelSpec>) -> Arc<ModelSpec> {
+    if spec.env.values().all(|value| value == HIDDEN) {
+        return spec.clone();
+    }
+    let mut shown = ModelSpec::clone(spec);
+    shown.env.values_mut().for_each(|value| *value = HIDDEN.into());
+    Arc::new(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_hidden_and_names_are_not() {
+        let text = r#"{"name": "a", "kind": "onnx", "path": "x", "env": {"TOKEN": "hunter2"}}"#;
+        let spec: Arc<ModelSpec> = Arc::new(serde_json::from_str(text).unwrap());
+        let shown = serde_json::to_string(&*without_secrets(&spec)).unwrap();
+        assert!(shown.contains("TOKEN") && shown.contains(HIDDEN) && !shown.contains("hunter2"), "{shown}");
+        assert_eq!(spec.env["TOKEN"], "hunter2");
     }
 }

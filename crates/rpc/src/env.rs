@@ -1,9 +1,7 @@
-//! Variables of a model's workers: which a deployment may set, which workers inherit, and how secrets in them are kept
-//! out of what is shown. The one place where names are judged.
+//! Variables of a model's workers: which a deployment may set, and which workers inherit. The one place where names
+//! are judged.
 
-use crate::{Catalog, Entry, ModelSpec};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// What stands for a variable's value wherever a deployment is shown.
 pub const HIDDEN: &str = "(not shown)";
@@ -127,24 +125,6 @@ fn danger(name: &str) -> Option<&'static str> {
     DANGEROUS.iter().find(|(pattern, _)| covers(pattern)).map(|(_, why)| *why)
 }
 
-/// A deployment for others to see: with the names of its variables, and without their values.
-pub fn without_secrets(spec: &Arc<ModelSpec>) -> Arc<ModelSpec> {
-    if spec.env.values().all(|value| value == HIDDEN) {
-        return spec.clone();
-    }
-    let mut shown = ModelSpec::clone(spec);
-    shown.env.values_mut().for_each(|value| *value = HIDDEN.into());
-    Arc::new(shown)
-}
-
-impl Catalog {
-    /// The catalog for gateways and whoever asks them: without the values of variables.
-    pub fn without_secrets(&self) -> Catalog {
-        let entry = |entry: &Entry| Entry { spec: without_secrets(&entry.spec), ..entry.clone() };
-        Catalog { entries: self.entries.iter().map(entry).collect(), known: self.known }
-    }
-}
-
 /// Compares a secret with what somebody brought. The time it takes does not tell where they differ.
 pub fn is_same_secret(secret: &str, brought: &str) -> bool {
     let pairs = secret.bytes().zip(brought.bytes());
@@ -192,15 +172,6 @@ mod tests {
         for name in ["HOME", "PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "WEFT_SOCKET"] {
             assert!(is_inherited(name), "{name}");
         }
-    }
-
-    #[test]
-    fn values_are_hidden_and_names_are_not() {
-        let text = r#"{"name": "a", "kind": "onnx", "path": "x", "env": {"TOKEN": "hunter2"}}"#;
-        let spec: Arc<ModelSpec> = Arc::new(serde_json::from_str(text).unwrap());
-        let shown = serde_json::to_string(&*without_secrets(&spec)).unwrap();
-        assert!(shown.contains("TOKEN") && shown.contains(HIDDEN) && !shown.contains("hunter2"), "{shown}");
-        assert_eq!(spec.env["TOKEN"], "hunter2");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! One version of one model that is being served, or was asked to be.
 
+use crate::objective::Again;
 use crate::profile::Profile;
-use crate::readiness::Again;
 use crate::scaling::{self, Scaling};
 use policy::{Admission, ModelId, Span, Time};
 use rpc::{Entry, Health, ModelInfo, ModelSpec, OrderError, Source, State, WorkerId};
 use std::sync::Arc;
+
+/// Why nobody answers for a virtual model.
+pub(crate) const NOBODY_EMULATES: &str = "no node emulates a GPU; set `virtual_gpus` under [node]";
 
 /// Tells whoever gave an order how it went.
 pub(crate) type Reply = Box<dyn FnOnce(Result<(), OrderError>) + Send>;
@@ -110,7 +113,7 @@ impl Deployment {
             (Some(_), Some(error)) => State::Unavailable(error.clone()),
             (Some(_), None) => State::Loading,
         };
-        let (spec, info) = (rpc::env::without_secrets(&self.spec), self.info.clone());
+        let (spec, info) = (rpc::catalog::without_secrets(&self.spec), self.info.clone());
         let (workers_ready, workers_wanted, source) = (self.ready, self.wanted, self.source);
         let health = Health { measured: self.measured.clone(), trouble: self.trouble(), on_trial: self.on_trial };
         Entry { model: self.number, spec, info, state, workers_ready, workers_wanted, source, health }

@@ -15,16 +15,17 @@
 //! 5. Whoever holds a lease and has not been heard of for its length is given nothing, and what it had is run
 //!    elsewhere or refused.
 
-use crate::deployment::{Deployment, Place, Reply};
-use crate::members::{Gateway, Node};
+use crate::config::Config;
+use crate::deployment::{Deployment, NOBODY_EMULATES, Place, Reply};
 use crate::pool::{Pool, Want};
 use crate::profile::Profile;
 use crate::scaling::{Change, Scaling, bounds};
+use crate::session::{Gateway, Node};
 use crate::store::Store;
-use crate::thread::Config;
+use crate::worker::{Flight, Worker};
 use policy::journal::Input;
 use policy::surface::Share;
-use policy::{Event, GpuId, Request, RequestId, Span, Time};
+use policy::{Event, Request, RequestId, Span, Time};
 use rpc::{
     Catalog, FromNode, Grant, ModelInfo, OrderError, Overview, Percent, Refusal, ToGateway, ToNode, WorkerId,
     WorkerState, WorkerView, session_of, timing,
@@ -78,35 +79,6 @@ pub struct Driver {
     pub(crate) changed: bool,
     /// Orders that were carried out or refused, and whose givers have not been told: first comes the catalog.
     answers: Vec<(Reply, Result<(), OrderError>)>,
-}
-
-pub(crate) struct Worker {
-    pub(crate) node: u32,
-    /// The model it has loaded; none for an emulated GPU.
-    pub(crate) model: Option<u32>,
-    pub(crate) pool: u32,
-    /// Its seat in the pool; none once it was told to stop.
-    pub(crate) gpu: Option<GpuId>,
-    pub(crate) state: WorkerState,
-    /// What it has of its GPU.
-    pub(crate) share: Share,
-    /// When it was ordered to start; none where its node brought it along.
-    started: Option<Time>,
-    flights: VecDeque<Flight>,
-    last_done: Time,
-    pub(crate) busy: Span,
-    batches: u64,
-    restarts: u64,
-    last_error: Option<String>,
-}
-
-struct Flight {
-    batch: u64,
-    model: u32,
-    size: usize,
-    sent: Time,
-    /// Sessions that have requests in it.
-    sessions: Vec<u32>,
 }
 
 impl Driver {
@@ -216,7 +188,7 @@ impl Driver {
             self.models.values().filter(|model| model.is_listed()).map(Deployment::entry).collect();
         if !self.emulates() {
             for entry in entries.iter_mut().filter(|entry| matches!(entry.spec.kind, rpc::Kind::Virtual { .. })) {
-                entry.health.trouble = Some(crate::readiness::NOBODY_EMULATES.into());
+                entry.health.trouble = Some(NOBODY_EMULATES.into());
             }
         }
         entries.sort_by(|one, other| (&one.spec.name, one.spec.version).cmp(&(&other.spec.name, other.spec.version)));
@@ -807,7 +779,10 @@ impl Driver {
             let place = model.place?;
             Some((model.number, self.pools.get(&place.pool)?.waiting(place.model)))
         };
-        let scaling = |model: &Deployment| Some(model.scaling.as_ref()?.view(now, model, self.config.dry_run));
+        let scaling = |model: &Deployment| {
+            let scaling = model.scaling.as_ref()?;
+            Some(scaling.view(now, model.number, model.spec.workers, model.wanted, self.config.dry_run))
+        };
         Overview {
             workers: self.workers.iter().map(view).collect(),
             queues: self.models.values().filter_map(queue).collect(),

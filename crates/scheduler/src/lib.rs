@@ -6,6 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod alarm;
+mod config;
+mod link;
+mod session;
+mod worker;
+mod objective;
 pub mod store;
 mod profile;
 mod readiness;
@@ -18,6 +23,8 @@ mod orders;
 mod thread;
 pub mod server;
 
+pub use config::Config;
 pub use driver::{Arrived, Driver};
+pub use link::{GatewayLink, NodeLink};
 pub use store::{Record, Store, Stored, private_folder};
-pub use thread::{Config, GatewayLink, NodeLink, Scheduler};
+pub use thread::Scheduler;

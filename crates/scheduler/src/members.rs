@@ -6,40 +6,11 @@
 
 use crate::deployment::Deployment;
 use crate::driver::{Driver, VIRTUAL};
-use crate::thread::{GatewayLink, NodeLink};
+use crate::link::{GatewayLink, NodeLink};
+use crate::session::{Gateway, Node};
+use crate::worker::Worker;
 use policy::{Span, Time};
-use rpc::{Incarnation, NodeHello, NodeView, Running, ToNode, WorkerId, WorkerState, timing};
-use std::sync::Arc;
-
-/// A gateway's session.
-pub(crate) struct Gateway {
-    pub(crate) link: GatewayLink,
-    /// How long it has not been heard of.
-    unheard: Span,
-    pub(crate) silent: bool,
-}
-
-/// A node's session.
-pub(crate) struct Node {
-    pub(crate) link: NodeLink,
-    pub(crate) name: String,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) address: Arc<str>,
-    /// How long it has not been heard of.
-    unheard: Span,
-    pub(crate) silent: bool,
-    /// Whether some of its workers are given nothing until it is heard of.
-    pub(crate) has_silent_workers: bool,
-    /// Whether it takes no more workers and gets rid of those it has.
-    pub(crate) leaving: bool,
-}
-
-impl Node {
-    /// How people and gateways see it.
-    pub(crate) fn view(&self, node: u32) -> NodeView {
-        NodeView { node, name: self.name.clone(), address: self.address.to_string() }
-    }
-}
+use rpc::{NodeHello, Running, ToNode, WorkerId, WorkerState, timing};
 
 impl Driver {
     /// A gateway is there: a session with a number of its own.
@@ -76,7 +47,7 @@ impl Driver {
         if !std::mem::take(&mut node.has_silent_workers) {
             return;
         }
-        let of_it = |(id, worker): (&WorkerId, &crate::driver::Worker)| {
+        let of_it = |(id, worker): (&WorkerId, &Worker)| {
             (worker.node == number && worker.state == WorkerState::Silent).then_some(*id)
         };
         for id in self.workers.iter().filter_map(of_it).collect::<Vec<_>>() {
@@ -231,7 +202,7 @@ impl Driver {
             return;
         }
         let elsewhere = self.emptiest_node().is_some();
-        let going = |(id, worker): (&WorkerId, &crate::driver::Worker)| {
+        let going = |(id, worker): (&WorkerId, &Worker)| {
             let leaves = worker.gpu.is_some() && self.nodes.get(&worker.node).is_some_and(|node| node.leaving);
             let deployment = worker.model.and_then(|number| self.models.get(&number));
             let relieved = deployment.is_none_or(|deployment| {

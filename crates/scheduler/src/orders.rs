@@ -1,10 +1,10 @@
 //! What operators ask for, and where workers go.
 
-use crate::deployment::{Deployment, Place, Reply};
+use crate::deployment::{Deployment, NOBODY_EMULATES, Place, Reply};
 use crate::driver::{Driver, VIRTUAL};
+use crate::objective::virtual_too_slow;
 use crate::pool::Pool;
 use crate::profile::Profile;
-use crate::readiness::{NOBODY_EMULATES, virtual_too_slow};
 use crate::store::{Record, Stored};
 use policy::Time;
 use rpc::{DataType, Kind, ModelInfo, ModelSpec, NotFound, Order, OrderError, Source, TensorSpec, ToNode, Workers};

@@ -3,7 +3,7 @@
 //! A model with worker processes of its own has a pool of its own; emulated GPUs, which run any virtual model, are one
 //! pool. To the dispatcher a worker is a GPU.
 
-use crate::readiness::alone;
+use crate::objective::alone;
 use policy::journal::{Input, Recorder};
 use policy::{Action, Cluster, Event, GpuId, GpuType, LatencyTable, Model, ModelId, Network, Span, Time, policies};
 use rpc::WorkerId;

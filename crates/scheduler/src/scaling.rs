@@ -3,12 +3,11 @@
 //! What to do is `policy::autoscale`'s; here is what it sees and what was decided. A worker that is to go is ended in a
 //! moment in which it has nothing to do, which those that are too many have soon: nothing that runs is interrupted.
 
-use crate::deployment::Deployment;
-use crate::driver::Worker;
+use crate::worker::Worker;
 use policy::autoscale::{Action, Admission, Autoscaler, Replicas, Service, Size, State, View};
 use policy::surface::Share;
 use policy::{InstanceId, LatencyTable, Span, Time};
-use rpc::{Decision, ModelSpec, ScalingView, WorkerId, WorkerState};
+use rpc::{Decision, ModelSpec, ScalingView, WorkerId, WorkerState, Workers};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Decisions that are remembered.
@@ -131,15 +130,15 @@ impl Scaling {
         self.decisions.back().map_or("", |(_, text)| text)
     }
 
-    /// For people.
-    pub(crate) fn view(&self, now: Time, deployment: &Deployment, dry_run: bool) -> ScalingView {
+    /// For people: of a model by its number, with this many workers allowed and wanted.
+    pub(crate) fn view(&self, now: Time, model: u32, workers: Workers, wanted: usize, dry_run: bool) -> ScalingView {
         let cold_start = self.scaler.cold_start();
         let forecast = self.scaler.forecast();
         let decision = |(at, text): &(Time, String)| Decision { ago: to_a_millisecond(now - *at), text: text.clone() };
         ScalingView {
-            model: deployment.number,
-            workers: deployment.spec.workers,
-            wanted: deployment.wanted,
+            model,
+            workers,
+            wanted,
             arriving: forecast.level(),
             expected: forecast.expected(cold_start),
             worker_does: self.scaler.service().sizes()[0].throughput_limit,

@@ -16,19 +16,19 @@
 //! Not covered: a disk that says that it has written what it has not.
 
 mod disk;
+mod record;
 mod format;
 mod legacy;
 mod repair;
 #[cfg(test)]
 mod tests;
 
+pub use record::{Record, Stored};
 pub use repair::{Repaired, Report, inspect, repair};
 
 use anyhow::{Context, Result, bail};
 use disk::{Disk, Folder, WriteError};
 use format::{Contents, Line};
-use rpc::ModelSpec;
-use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -36,26 +36,6 @@ use std::path::{Path, PathBuf};
 /// The file of deployments in a state folder.
 const FILE: &str = "deployments.txt";
 const LOCK: &str = "deployments.lock";
-
-/// A deployment as it is remembered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stored {
-    /// What to serve.
-    pub spec: ModelSpec,
-    /// Whether its workers should run.
-    pub loaded: bool,
-}
-
-/// One line of the store.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Record {
-    /// The model; a name of our own where it cannot be read.
-    pub name: String,
-    /// Its version.
-    pub version: u32,
-    /// The deployment, or why it cannot be read.
-    pub content: Result<Stored, String>,
-}
 
 /// The deployments of a scheduler.
 pub struct Store {

@@ -11,14 +11,15 @@
 //! 4. The driver is told things in the order of the queue. Orders have a queue of their own and come in between.
 
 use crate::alarm::Alarm;
+use crate::config::Config;
 use crate::deployment::Reply;
 use crate::driver::{Arrived, Driver};
+use crate::link::{GatewayLink, NodeLink};
 use crate::store::Store;
 use anyhow::{Context, Result};
-use policy::{Network, Span, Time};
-use rpc::{Arrival, Catalog, FromNode, ModelSpec, NodeHello, Order, OrderError, Overview, ToGateway, ToNode, WorkerId};
+use policy::Time;
+use rpc::{Arrival, FromNode, NodeHello, Order, OrderError, WorkerId};
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
@@ -28,58 +29,6 @@ const BURST: usize = 256;
 
 /// What members are told when the scheduler ends.
 const ENDING: &str = "the scheduler is ending; join the next one";
-
-/// How the scheduler is set up.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The policy of every pool.
-    pub policy: String,
-    /// What lies between a decision and its effect.
-    pub network: Network,
-    /// Where journals are kept, if anywhere.
-    pub journal: Option<PathBuf>,
-    /// Only say how models would be scaled.
-    pub dry_run: bool,
-    /// What to serve from the start.
-    pub models: Vec<ModelSpec>,
-    /// What the ids of this scheduler's workers begin with: another one at every start where nodes outlive it.
-    pub epoch: u32,
-    /// How long nodes that bring workers along are waited for before others are started.
-    pub settle: Span,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        let network =
-            Network { response: Span::from_micros(500), jitter: Span::from_micros(500), ..Network::default() };
-        let (policy, journal, dry_run, models) = ("weft".into(), None, false, Vec::new());
-        Config { policy, network, journal, dry_run, models, epoch: 0, settle: Span::ZERO }
-    }
-}
-
-/// How the scheduler reaches a gateway. None of these may wait.
-pub struct GatewayLink {
-    /// Says what to do with requests.
-    pub tell: Box<dyn Fn(ToGateway) + Send>,
-    /// Says which models there are.
-    pub publish: Box<dyn Fn(Catalog) + Send>,
-    /// Says how workers and queues are.
-    pub look: Box<dyn Fn(Overview) + Send>,
-    /// Ends its session, and says why.
-    pub close: Box<dyn Fn(&str) + Send>,
-    /// Whether it says that it is there, and is taken for gone when it does not.
-    pub leased: bool,
-}
-
-/// How the scheduler reaches a node.
-pub struct NodeLink {
-    /// Says what to start and stop. Must not wait.
-    pub tell: Box<dyn Fn(ToNode) + Send>,
-    /// Ends its session, and says why.
-    pub close: Box<dyn Fn(&str) + Send>,
-    /// Whether it says that it is there, and is taken for gone when it does not.
-    pub leased: bool,
-}
 
 enum Message {
     Arrival(Arrival),

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A folder's files, as far as a store needs them. Tests put one here that fails wherever it can.
 pub(super) trait Disk: Send {
@@ -96,4 +96,14 @@ impl Draft for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
     }
+}
+
+/// The name of a file with more at its end, such as nobody has.
+pub(super) fn free_name(path: &Path, more: &str) -> PathBuf {
+    let name = |count: usize| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if count == 0 { format!(".{more}") } else { format!(".{more}-{}", count + 1) });
+        PathBuf::from(name)
+    };
+    (0..).map(name).find(|path| !path.exists()).expect("there are many numbers")
 }

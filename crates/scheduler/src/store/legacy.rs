@@ -1,5 +1,6 @@
 //! The database that Weft kept its deployments in before, `weft.redb`: read once, and left beside under another name.
 
+use super::disk::free_name;
 use super::format::{self, Line};
 use anyhow::{Context, Result, bail};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -36,7 +37,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<Line>>> {
 
 /// Gives the file another name, so that nobody takes it for the one in use.
 pub(super) fn set_aside(path: &Path) -> Result<PathBuf> {
-    let kept = super::repair::free_name(path, "migrated");
+    let kept = free_name(path, "migrated");
     std::fs::rename(path, &kept).with_context(|| format!("rename {}", path.display()))?;
     Ok(kept)
 }

@@ -1,6 +1,6 @@
 //! A look at a store, and a store made whole again, while no server is running with it.
 
-use super::disk::{self, Disk, Folder};
+use super::disk::{self, Disk, Folder, free_name};
 use super::format::{self, Contents, Line};
 use super::{FILE, Record, explain, legacy, lock};
 use anyhow::{Context, Result, bail};
@@ -100,14 +100,4 @@ fn look(folder: &Path) -> Result<(Report, Vec<Line>, Vec<u8>)> {
     }
     let records = lines.iter().map(|line| line.record.clone()).collect();
     Ok((Report { file, damage, records }, lines, unkept))
-}
-
-/// The name of a file with more at its end, such as nobody has.
-pub(super) fn free_name(path: &Path, more: &str) -> PathBuf {
-    let name = |count: usize| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(if count == 0 { format!(".{more}") } else { format!(".{more}-{}", count + 1) });
-        PathBuf::from(name)
-    };
-    (0..).map(name).find(|path| !path.exists()).expect("there are many numbers")
 }

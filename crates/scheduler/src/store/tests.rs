@@ -4,7 +4,7 @@ use super::disk::{Disk, Draft};
 use super::format::{self, Contents};
 use super::*;
 use proptest::prelude::*;
-use rpc::{Kind, Workers};
+use rpc::{Kind, ModelSpec, Workers};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
