@@ -12,8 +12,9 @@
 use crate::assembly::{Added, Assembly, Batch};
 use crate::batch::{Group, fail, group};
 use crate::connection::{Broken, Connection, Said, check_outputs, split};
-use crate::link::{Message, span};
-use crate::node::Tell;
+use crate::message::Message;
+use crate::span::span;
+use crate::tell::Tell;
 use policy::Time;
 use rpc::{Answer, Failure, FromNode, ModelInfo, Outputs, Part, Payload, Tensor, WorkerId};
 use std::collections::VecDeque;

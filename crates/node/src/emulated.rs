@@ -6,8 +6,8 @@
 
 use crate::assembly::{Added, Assembly, Batch};
 use crate::batch::fail;
-use crate::link::span;
-use crate::node::Tell;
+use crate::span::span;
+use crate::tell::Tell;
 use anyhow::{Context, Result};
 use policy::{Span, Time};
 use rpc::{Failure, FromNode, Line, ModelInfo, ModelSpec, Outputs, Part, Payload, WorkerId};

@@ -10,6 +10,9 @@
 
 mod config;
 mod node;
+mod tell;
+mod message;
+mod span;
 mod link;
 mod desk;
 pub mod assembly;

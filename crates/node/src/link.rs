@@ -22,12 +22,14 @@ use crate::batch::fail;
 use crate::connection::{Broken, Connection};
 use crate::desk::{Closed, Desk};
 use crate::logs::{Logs, Source, watch};
-use crate::node::Tell;
+use crate::message::Message;
+use crate::span::span;
 use crate::spawn::{Process, Started, kill, spawn};
+use crate::tell::Tell;
 use crate::warmup::{NotReady, Warmup, one_line};
 use crate::weights;
 use policy::Span;
-use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, Part, Percent, RunsOn, WorkerId};
+use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, RunsOn, WorkerId};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,22 +43,6 @@ use tokio::runtime::Handle;
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// How often a link that waits for a model to load looks for orders.
 const LOAD_LOOK: Duration = Duration::from_millis(20);
-
-/// What a link is told.
-pub(crate) enum Message {
-    /// Requests to run.
-    Part(Part),
-    /// Have this much of the GPU.
-    Stretch(Percent),
-    /// Finish and end.
-    Stop,
-    /// The process of this life has ended.
-    Ended(u64),
-    /// That of this life cannot be talked to any more.
-    Broken(u64, Broken),
-    /// That of this life has done all it had to, and was to stop.
-    Finished(u64),
-}
 
 /// What others can do to a link besides sending it messages.
 #[derive(Default)]
@@ -375,9 +361,4 @@ impl Link {
 /// their gateway can see to them.
 pub(crate) fn not_ready() -> Failure {
     Failure::NotRun("its worker is not ready".into())
-}
-
-/// A length of time as the rest of Weft counts it.
-pub(crate) fn span(duration: Duration) -> Span {
-    Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }

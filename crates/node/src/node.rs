@@ -7,8 +7,10 @@ use crate::Config;
 use crate::batch::fail;
 use crate::desk::Desk;
 use crate::emulated::Emulated;
-use crate::link::{Control, Link, Message};
+use crate::link::{Control, Link};
 use crate::logs::Logs;
+use crate::message::Message;
+use crate::tell::Tell;
 use crate::{python, weights};
 use anyhow::Result;
 use rpc::{Failure, FromNode, Kind, ModelSpec, Part, ToNode, WorkerId};
@@ -18,9 +20,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-
-/// Whom a node tells what happens. Called from many threads; it must not wait.
-pub(crate) type Tell = Arc<dyn Fn(FromNode) + Send + Sync>;
 
 /// Logs of so many workers are kept; more only while the workers run.
 const LOGS_MAX: usize = 256;

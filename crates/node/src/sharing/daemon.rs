@@ -9,7 +9,7 @@ use super::mps::Mps;
 use super::pidfd::Watched;
 use super::place::Place;
 use super::record::Record;
-use super::room::Reserved;
+use super::reserved::Reserved;
 use super::store::Store;
 use anyhow::{Context, Result};
 use policy::sharing::{Controller, SharingConfig};

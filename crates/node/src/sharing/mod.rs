@@ -26,6 +26,7 @@ mod gpus;
 mod pidfd;
 mod place;
 mod record;
+mod reserved;
 mod room;
 mod client;
 mod environment;

@@ -6,6 +6,7 @@
 use super::daemon::Running;
 use super::gpus::Gpu;
 use super::ledger::Tenant;
+use super::reserved::Reserved;
 use policy::GpuId;
 use policy::placement::machine::{Choice, Guest, Host, choose};
 use policy::placement::{Demand, Kind, Need};
@@ -29,17 +30,6 @@ pub(super) struct Found {
     pub(super) leaving: Vec<String>,
     /// Its GPUs, where they are known here.
     pub(super) on: Vec<GpuId>,
-}
-
-/// Room that others make for somebody, which is nobody else's meanwhile.
-#[derive(Debug)]
-pub(super) struct Reserved {
-    /// Who it is for.
-    pub(super) name: String,
-    pub(super) share: Share,
-    pub(super) on: Vec<GpuId>,
-    /// Whoever waits for it asks again before that.
-    pub(super) until_ns: u64,
 }
 
 /// Why there is no room.
