@@ -132,7 +132,8 @@ fn main() {
         for parameter in SharingConfig::PARAMETERS.iter().filter(|parameter| wanted(parameter.name)) {
             for part in PARTS {
                 let mut config = SharingConfig::default();
-                parameter.set(&mut config, parameter.get(&config) * part / 100);
+                let value = parameter.get(&config) * part / 100;
+                parameter.set(&mut config, value);
                 rows.push((parameter.name.to_owned(), part, play(&config)));
                 eprintln!("{} at {part}%", parameter.name);
             }
