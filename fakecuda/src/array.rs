@@ -3,7 +3,7 @@
 use crate::boundary::{In, Out};
 use crate::capture;
 use crate::code::{Code, Status};
-use crate::context;
+use crate::current;
 use crate::driver::{Handle, process};
 use crate::memory::{self, Kind};
 
@@ -51,7 +51,7 @@ fn create(out: Out<Handle>, bytes: usize) -> Status {
     if out.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    context::current()?;
+    current::current()?;
     capture::forbid_unsafe(&mut *process()?)?;
     out.set(memory::allocate(bytes, Kind::Array)? as Handle)
 }

@@ -9,9 +9,9 @@ use crate::code::{Code, Status};
 use crate::driver::{Handle, Process, process};
 use crate::graph::{Graph, Kind};
 use crate::stream;
+use crate::thread::thread_id;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What other calls of which threads are forbidden: all, the capturing thread's, none.
 const GLOBAL: u32 = 0;
@@ -30,16 +30,7 @@ pub(crate) struct Capture {
 }
 
 thread_local! {
-    static THREAD: u64 = {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        LAST.fetch_add(1, Ordering::Relaxed)
-    };
     static THREAD_MODE: Cell<u32> = const { Cell::new(GLOBAL) };
-}
-
-/// A number for this thread that no other has or had.
-pub(crate) fn thread_id() -> u64 {
-    THREAD.with(|number| *number)
 }
 
 /// The capture that a stream is part of, if it is; fails if that was spoiled, or if using the stream spoils another.

@@ -1,12 +1,12 @@
-//! Contexts: the primary one of each device, those that programs make, and which is current in which thread.
+//! Contexts: the primary one of each device, and those that programs make.
 
 use crate::boundary::{In, Out};
 use crate::capture;
 use crate::code::{Code, Status};
-use crate::driver::{self, Handle, Process, process};
+use crate::current::{CURRENT, current, device};
+use crate::driver::{self, Handle, process};
 use crate::stream::Stream;
-use crate::{channel, queue};
-use std::cell::RefCell;
+use crate::{channel, queue, trap};
 
 /// A context.
 pub(crate) struct Context {
@@ -16,32 +16,11 @@ pub(crate) struct Context {
     pub(crate) default_stream: Handle,
 }
 
-thread_local!(static CURRENT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) });
-
-/// The current context's handle.
-pub(crate) fn current() -> Result<Handle, Code> {
-    driver::require_initialized()?;
-    let top = CURRENT.with_borrow(|stack| stack.last().copied());
-    top.filter(|handle| *handle != 0).ok_or(Code::INVALID_CONTEXT)
-}
-
-/// The device of the current context.
-pub(crate) fn current_device(process: &Process) -> Result<i32, Code> {
-    match process.contexts.get(current()?) {
-        Ok(context) => Ok(context.device),
-        Err(_) => Err(Code::CONTEXT_IS_DESTROYED),
-    }
-}
-
-/// The device of the current context, where the caller has no other use for the process's objects.
-pub(crate) fn device() -> Result<i32, Code> {
-    let process = process()?;
-    current_device(&process)
-}
-
 pub(crate) fn create(device: i32, flags: u32) -> Result<Handle, Code> {
     driver::slot(device)?;
-    channel::open(device);
+    if trap::install() {
+        channel::open(device);
+    }
     let mut process = process()?;
     let handle = process.new_handle();
     let default_stream = process.new_handle();

@@ -7,7 +7,7 @@
 use crate::boundary::copy_bytes;
 use crate::capture;
 use crate::code::{Code, Status};
-use crate::context;
+use crate::current;
 use crate::driver::{Handle, process};
 use crate::graph::Kind;
 use crate::host_memory;
@@ -15,7 +15,7 @@ use crate::queue::{self, Work};
 use crate::stream;
 
 fn synchronous(target: u64, source: u64, bytes: usize) -> Status {
-    context::current()?;
+    current::current()?;
     let end = {
         let mut process = process()?;
         let stream = stream::resolve(&mut process, 0)?;

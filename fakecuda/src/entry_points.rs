@@ -151,9 +151,9 @@ entry_points! {
     stream::cuStreamCreate(out: Out<Handle>, flags: u32) = cuStreamCreate 2000;
     stream::cuStreamCreateWithPriority(out: Out<Handle>, flags: u32, priority: i32) = cuStreamCreateWithPriority 5050;
     stream::cuStreamDestroy(stream: Handle) = cuStreamDestroy 2000, cuStreamDestroy_v2 4000;
-    stream::cuStreamSynchronize(stream: Handle) = cuStreamSynchronize 2000, cuStreamSynchronize_ptsz 7000;
-    stream::cuStreamQuery(stream: Handle) = cuStreamQuery 2000, cuStreamQuery_ptsz 7000;
-    stream::cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) = cuStreamWaitEvent 3020, cuStreamWaitEvent_ptsz 7000;
+    wait::cuStreamSynchronize(stream: Handle) = cuStreamSynchronize 2000, cuStreamSynchronize_ptsz 7000;
+    wait::cuStreamQuery(stream: Handle) = cuStreamQuery 2000, cuStreamQuery_ptsz 7000;
+    wait::cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) = cuStreamWaitEvent 3020, cuStreamWaitEvent_ptsz 7000;
     green::cuDeviceGetDevResource(device: i32, out: Out<Resource>, kind: u32) = cuDeviceGetDevResource 12040;
     green::cuDevSmResourceSplitByCount(some: Out<Resource>, groups: Out<u32>, all: In<Resource>, rest: Out<Resource>, flags: u32, least: u32)
         = cuDevSmResourceSplitByCount 12040;

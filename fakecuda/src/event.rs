@@ -4,7 +4,7 @@ use crate::boundary::Out;
 use crate::capture;
 use crate::clock::now_ns;
 use crate::code::{Code, Status};
-use crate::context;
+use crate::current;
 use crate::driver::{Handle, process};
 use crate::queue::{self, Point};
 use crate::stream;
@@ -30,7 +30,7 @@ pub(crate) struct Recorded {
 }
 
 pub(crate) fn cuEventCreate(out: Out<Handle>, flags: u32) -> Status {
-    context::current()?;
+    current::current()?;
     let mut process = process()?;
     let handle = process.new_handle();
     process.events.0.insert(handle, Event { flags, recorded: None, captured: None });

@@ -4,11 +4,11 @@ use crate::arena;
 use crate::boundary::Out;
 use crate::capture;
 use crate::code::{Code, Status};
-use crate::context;
+use crate::current;
 use crate::driver::{Process, process};
 
 pub(crate) fn cuMemHostAlloc(out: Out<u64>, bytes: usize, _flags: u32) -> Status {
-    context::current()?;
+    current::current()?;
     if bytes == 0 || out.is_null() {
         return Err(Code::INVALID_VALUE);
     }
@@ -30,7 +30,7 @@ pub(crate) fn cuMemFreeHost(address: u64) -> Status {
 }
 
 pub(crate) fn cuMemHostRegister(address: u64, bytes: usize, _flags: u32) -> Status {
-    context::current()?;
+    current::current()?;
     if address == 0 || bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }

@@ -5,7 +5,7 @@
 use crate::arena::{self, Piece};
 use crate::boundary::Out;
 use crate::code::{Code, Status};
-use crate::context;
+use crate::current;
 use crate::driver::process;
 use crate::memory::{self, Allocation, Kind};
 use std::fs::OpenOptions;
@@ -42,8 +42,8 @@ pub(crate) fn cuIpcGetMemHandle(out: Out<MemoryHandle>, address: u64) -> Status 
 }
 
 pub(crate) fn cuIpcOpenMemHandle(out: Out<u64>, handle: MemoryHandle, _flags: u32) -> Status {
-    let context = context::current()?;
-    let device = context::device()?;
+    let context = current::current()?;
+    let device = current::device()?;
     // Its own memory a process has already.
     if handle.magic != MAGIC || handle.pid == u64::from(std::process::id()) {
         return Err(Code::INVALID_CONTEXT);

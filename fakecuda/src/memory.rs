@@ -7,7 +7,7 @@ use crate::arena::{self, Piece};
 use crate::boundary::{In, Out};
 use crate::capture;
 use crate::code::{Code, Status};
-use crate::context::{self, current_device};
+use crate::current::{self, current_device};
 use crate::driver::{Handle, Process, gpu, process, slot};
 use crate::queue;
 
@@ -73,7 +73,7 @@ pub(crate) fn allocate(bytes: usize, kind: Kind) -> Result<u64, Code> {
     if bytes == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    let device = context::device()?;
+    let device = current::device()?;
     allocate_on(device, bytes, kind)
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn allocate_on(device: i32, bytes: usize, kind: Kind) -> Result<u64, 
         Ok(made) => made,
         Err(code) => return discharge(device, bytes as u64).and(Err(code)),
     };
-    let context = context::current().unwrap_or(0);
+    let context = current::current().unwrap_or(0);
     let counted = bytes as u64;
     process()?
         .allocations
@@ -145,7 +145,7 @@ pub(crate) fn cuMemAlloc(out: Out<u64>, bytes: usize) -> Status {
     if out.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    context::current()?;
+    current::current()?;
     capture::forbid_unsafe(&mut *process()?)?;
     out.set(allocate(bytes, Kind::Device)?)
 }
@@ -164,7 +164,7 @@ pub(crate) fn cuMemAllocManaged(out: Out<u64>, bytes: usize, flags: u32) -> Stat
     if out.is_null() || !matches!(flags, 1 | 2) {
         return Err(Code::INVALID_VALUE);
     }
-    context::current()?;
+    current::current()?;
     capture::forbid_unsafe(&mut *process()?)?;
     out.set(allocate(bytes, Kind::Managed)?)
 }
@@ -187,7 +187,7 @@ pub(crate) fn cuMemFree(address: u64) -> Status {
 }
 
 pub(crate) fn cuMemGetInfo(free: Out<usize>, total: Out<usize>) -> Status {
-    let gpu = gpu(context::device()?)?;
+    let gpu = gpu(current::device()?)?;
     let used = gpu.update(|book| book.used_bytes());
     free.set((gpu.total_bytes() - used) as usize)?;
     total.set(gpu.total_bytes() as usize)
@@ -202,7 +202,7 @@ pub(crate) fn cuMemGetAddressRange(base: Out<u64>, bytes: Out<usize>, address: u
 }
 
 pub(crate) fn cuMemPrefetchAsync(_address: u64, _bytes: usize, _device: i32, _stream: Handle) -> Status {
-    context::current().map(|_| ())
+    current::current().map(|_| ())
 }
 
 pub(crate) fn cuMemPrefetchAsync_v2(
@@ -212,11 +212,11 @@ pub(crate) fn cuMemPrefetchAsync_v2(
     _flags: u32,
     _stream: Handle,
 ) -> Status {
-    context::current().map(|_| ())
+    current::current().map(|_| ())
 }
 
 pub(crate) fn cuMemAdvise(_address: u64, _bytes: usize, _advice: u32, _device: i32) -> Status {
-    context::current().map(|_| ())
+    current::current().map(|_| ())
 }
 
 pub(crate) fn cuPointerGetAttribute(out: Out<u64>, attribute: u32, address: u64) -> Status {
@@ -230,7 +230,7 @@ pub(crate) fn cuPointerGetAttribute(out: Out<u64>, attribute: u32, address: u64)
     let device = found.map_or_else(|| current_device(&process), |(_, found)| Ok(found.device))?;
     let narrow = Out::<u32>::from(out);
     match attribute {
-        1 => out.set(found.map_or_else(|| context::current().unwrap_or(0), |(_, found)| found.context) as u64),
+        1 => out.set(found.map_or_else(|| current::current().unwrap_or(0), |(_, found)| found.context) as u64),
         2 => narrow.set(if found.is_some() { 2 } else { 1 }),
         3 | 4 => out.set(address),
         7 => out.set(found.map_or(address, |(start, _)| start + 1)),

@@ -5,7 +5,7 @@
 
 use crate::boundary::{In, Out, Text};
 use crate::code::{Code, Status};
-use crate::context;
+use crate::current;
 use crate::driver::{Handle, Process, process};
 use crate::duration::Duration;
 use crate::memory;
@@ -88,12 +88,12 @@ fn unload(module: Handle) -> Status {
 }
 
 pub(crate) fn cuModuleLoad(out: Out<Handle>, _path: Text) -> Status {
-    load(out, context::current()?)
+    load(out, current::current()?)
 }
 
 pub(crate) fn cuModuleLoadData(out: Out<Handle>, image: In<u8>) -> Status {
     image.get()?;
-    load(out, context::current()?)
+    load(out, current::current()?)
 }
 
 pub(crate) fn cuModuleLoadDataEx(

@@ -2,11 +2,11 @@
 //! capture that it is part of.
 
 use crate::boundary::{In, Out};
-use crate::capture;
 use crate::code::{Code, Status};
-use crate::context;
+use crate::current;
 use crate::driver::{Handle, Process, process};
 use crate::queue::{self, Point};
+use crate::thread::thread_id;
 use std::cell::Cell;
 
 /// The handles with a meaning of their own.
@@ -59,13 +59,13 @@ pub(crate) fn resolve(process: &mut Process, stream: Handle) -> Result<Handle, C
         PER_THREAD => true,
         other => return process.streams.get(other).map(|_| other),
     };
-    let handle = context::current()?;
+    let handle = current::current()?;
     let context = process.contexts.get(handle).map_err(|_| Code::CONTEXT_IS_DESTROYED)?;
     if !own {
         return Ok(context.default_stream);
     }
     let device = context.device;
-    let key = (handle, capture::thread_id());
+    let key = (handle, thread_id());
     if let Some(known) = process.thread_streams.get(&key) {
         return Ok(*known);
     }
@@ -94,9 +94,9 @@ pub(crate) fn cuStreamCreateWithPriority(out: Out<Handle>, flags: u32, priority:
     if flags > NON_BLOCKING {
         return Err(Code::INVALID_VALUE);
     }
-    let context = context::current()?;
+    let context = current::current()?;
     let mut process = process()?;
-    let device = context::current_device(&process)?;
+    let device = current::current_device(&process)?;
     let handle = process.new_handle();
     process.streams.0.insert(handle, Stream::new(context, device, flags, priority.clamp(-5, 0)));
     out.set(handle)
@@ -108,42 +108,6 @@ pub(crate) fn cuStreamDestroy(stream: Handle) -> Status {
     }
     // Its work goes on; the queue knows nothing of streams.
     process()?.streams.remove(stream).map(|_| ())
-}
-
-pub(crate) fn cuStreamSynchronize(stream: Handle) -> Status {
-    let end = {
-        let mut process = process()?;
-        let stream = resolve(&mut process, stream)?;
-        capture::forbid_stream(&mut process, stream)?;
-        end_of(&process, stream)?
-    };
-    queue::synchronize(end)
-}
-
-pub(crate) fn cuStreamQuery(stream: Handle) -> Status {
-    let mut process = process()?;
-    let stream = resolve(&mut process, stream)?;
-    capture::forbid_stream(&mut process, stream)?;
-    let end = end_of(&process, stream)?;
-    if queue::is_done(end)? { Ok(()) } else { Err(Code::NOT_READY) }
-}
-
-pub(crate) fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: u32) -> Status {
-    let mut process = process()?;
-    let stream = resolve(&mut process, stream)?;
-    let found = process.events.get(event)?;
-    if let Some(captured) = found.captured {
-        return capture::join(&mut process, stream, captured);
-    }
-    let recorded = found.recorded;
-    // The queue keeps the order by itself; what waits for the stream must wait for the event's host functions as well.
-    if let (Some(recorded), stream) = (recorded, process.streams.get_mut(stream)?)
-        && recorded.point.device == stream.device
-    {
-        stream.end.position_ns = stream.end.position_ns.max(recorded.point.position_ns);
-        stream.end.host_functions = stream.end.host_functions.max(recorded.point.host_functions);
-    }
-    Ok(())
 }
 
 pub(crate) fn cuStreamGetPriority(stream: Handle, out: Out<i32>) -> Status {
