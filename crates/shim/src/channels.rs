@@ -9,7 +9,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "what is exported is called from outside, and not by unit tests"))]
 
 use crate::gpu::{self, Gpu};
-use crate::resolve;
+use crate::lookup::real_dlsym;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -227,7 +227,7 @@ fn next_ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     static NEXT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
     let mut next = NEXT.load(Ordering::Acquire);
     if next.is_null() {
-        next = resolve::real_dlsym(libc::RTLD_NEXT, c"ioctl");
+        next = real_dlsym(libc::RTLD_NEXT, c"ioctl");
         NEXT.store(next, Ordering::Release);
     }
     if next.is_null() {

@@ -4,7 +4,7 @@
 //! connection, so that the daemon sees the parent's end, maps zeros over the parent's pages, and attaches anew if it ever
 //! uses a GPU. A program started with `exec` begins with nothing anyway: all our files are closed on exec.
 
-use crate::ops::capture;
+use crate::capture;
 use crate::{gpu, preempt};
 use std::sync::Once;
 

@@ -17,6 +17,7 @@
 mod table;
 mod boundary;
 mod resolve;
+mod lookup;
 mod real;
 mod types;
 mod ops {
@@ -32,6 +33,7 @@ mod ops {
 mod ticks;
 pub mod clock;
 mod streams;
+mod capture;
 mod unseen;
 pub mod identity;
 mod notes;

@@ -3,8 +3,8 @@
 //! The driver is opened by its name, as runtimes do it, which finds the one that is loaded already; programs load it late
 //! and out of sight of `RTLD_NEXT`.
 
-use crate::resolve;
-use crate::table::{Entry, HOOKS, Library, TABLE};
+use crate::lookup::real_dlsym;
+use crate::table::{Entry, HOOKS, Library, TABLE, is_ours};
 use crate::types::{Context, CuResult, Device, Event, Function, Graph, LaunchConfig, Opaque, SUCCESS, Stream};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -52,9 +52,9 @@ fn symbol(library: Library, name: &CStr, load: bool) -> *mut () {
         }
         slot.store(handle, Ordering::Release);
     }
-    let found = resolve::real_dlsym(handle, name);
+    let found = real_dlsym(handle, name);
     // With a stub of the driver that is ourselves under another name there is no driver.
-    if resolve::is_ours(found) { std::ptr::null_mut() } else { found }
+    if is_ours(found) { std::ptr::null_mut() } else { found }
 }
 
 macro_rules! driver_calls {

@@ -12,16 +12,14 @@
 #![cfg_attr(test, allow(dead_code, reason = "what is exported is called from outside, and not by unit tests"))]
 
 use crate::boundary::Driver;
+use crate::lookup::{find_real_dlsym, real_dlsym};
 use crate::real;
 use crate::settings::settings;
-use crate::table::{DefaultStream, Library, TABLE};
+use crate::table::{DefaultStream, Library, TABLE, is_ours};
 use crate::types::{CuResult, Opaque, Out, SUCCESS, Text, bytes};
 use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
 use std::panic::catch_unwind;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-
-/// The C library's `dlsym`, once [`choose`] has run.
-static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which rows were handed out, one bit each.
 static HANDED_OUT: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -58,7 +56,7 @@ pub(crate) extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "2:",
         "ret",
         choose = sym choose,
-        real = sym REAL_DLSYM,
+        real = sym crate::lookup::REAL_DLSYM,
     )
 }
 
@@ -96,35 +94,6 @@ fn answer(handle: usize, name: &CStr) -> usize {
         return hand_out(index) as usize;
     }
     found as usize
-}
-
-/// The real `dlsym`, asked by us.
-pub(crate) fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut () {
-    type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-    let real = find_real_dlsym();
-    if real.is_null() {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: what the C library gives for `dlsym` is a function of this type.
-    let real = unsafe { std::mem::transmute::<*mut c_void, Dlsym>(real) };
-    // SAFETY: the handle is the caller's or the driver's, the name a C string.
-    unsafe { real(handle, name.as_ptr()) }.cast()
-}
-
-fn find_real_dlsym() -> *mut c_void {
-    let mut real = REAL_DLSYM.load(Ordering::Acquire);
-    if real.is_null() {
-        let version = if cfg!(target_arch = "aarch64") { c"GLIBC_2.17" } else { c"GLIBC_2.2.5" };
-        // SAFETY: both are C strings. Only the C library has a `dlsym` with a version, so this is never ours.
-        real = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-        REAL_DLSYM.store(real, Ordering::Release);
-    }
-    real
-}
-
-/// Whether an address is that of one of our functions.
-pub(crate) fn is_ours(address: *mut ()) -> bool {
-    TABLE.iter().any(|row| std::ptr::eq(row.ours, address))
 }
 
 fn hand_out(index: usize) -> *mut () {

@@ -10,8 +10,8 @@
 
 #![deny(unsafe_code)]
 
+use crate::capture;
 use crate::gpu::{Gpu, IDENTITIES};
-use crate::ops::capture;
 use crate::real;
 use crate::types::{CuResult, Event, SUCCESS, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -21,9 +21,9 @@
 
 #![deny(unsafe_code)]
 
+use crate::capture;
 use crate::gpu::Gpu;
 use crate::lock::Lock;
-use crate::ops::capture;
 use crate::real::{self, SmResource};
 use crate::types::{CuResult, Device, Event, SUCCESS, Stream};
 use std::sync::atomic::Ordering::Relaxed;

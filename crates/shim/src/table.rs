@@ -61,6 +61,11 @@ pub(crate) struct Hooks {
     pub(crate) real: [AtomicPtr<()>; COUNT],
 }
 
+/// Whether an address is that of one of our functions.
+pub(crate) fn is_ours(address: *mut ()) -> bool {
+    TABLE.iter().any(|row| std::ptr::eq(row.ours, address))
+}
+
 macro_rules! entry_points {
     ($($library:ident {$(
         fn $name:ident = $base:literal $since:literal $default:ident ($($argument:ident: $type:ty),* $(,)?) => $op:path

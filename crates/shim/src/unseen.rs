@@ -17,8 +17,8 @@
 
 #![deny(unsafe_code)]
 
+use crate::capture;
 use crate::gpu::{self, Gpu};
-use crate::ops::capture;
 use crate::ops::launch::real_stream;
 use crate::table::HOOKS;
 use crate::types::{LaunchConfig, Out, Stream};

@@ -3,9 +3,9 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
+use crate::capture;
 use crate::gpu::{self, Gpu, IDENTITIES};
 use crate::identity::graph_key;
-use crate::ops::capture;
 use crate::types::{CuResult, Graph, GraphExec, Opaque, Out, SUCCESS};
 use crate::{notes, real};
 use std::ffi::{c_int, c_ulonglong};

@@ -25,9 +25,9 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
+use crate::capture;
 use crate::gpu::{self, Gpu, IDENTITIES, bits};
 use crate::identity::{graph_key, kernel_key};
-use crate::ops::capture;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
 use crate::{attach, notes, preempt, rarely, real, sample, slice, space, unseen};
 use share_core::{BusyPeriod, Decision, Launch, Patience, admit_launch, daemon_is_late};

@@ -7,9 +7,9 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
+use crate::capture;
 use crate::clock::{WAITED_NS, WHOLE};
 use crate::gpu::{self, Gpu, IDENTITIES};
-use crate::ops::capture;
 use crate::ops::launch::real_stream;
 use crate::types::{Context, CuResult, DevicePointer, Event, Opaque, SUCCESS, Stream};
 use crate::{notes, real, sample, unseen};
