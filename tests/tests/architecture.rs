@@ -1,5 +1,8 @@
-//! The crates depend on each other as ARCHITECTURE.md says, and in no other way.
+//! The crates depend on each other as ARCHITECTURE.md says, and in no other way; their files never in a circle.
 
+mod imports;
+
+use imports::{Imports, circles, imports};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -79,4 +82,138 @@ fn a_page_is_read_as_people_read_it() {
     let has = |from: &str, to: &str| edges.contains(&(from.to_owned(), to.to_owned()));
     assert!(has("a", "b") && has("a", "c") && has("d", "b") && has("e", "b") && has("c", "b"));
     assert!(has("f", "g") && has("h", "g") && has("i", "j") && edges.len() == 8, "{edges:?}");
+}
+
+/// Sources below `folder`, as paths from it on and texts.
+fn sources(folder: &Path) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                files.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    files
+}
+
+/// What may run against the rest: the crate, who imports, whom (a file, a folder, or nothing for anybody), and why.
+const EXCUSED: [(&str, &str, &str, &str); 7] = [
+    (
+        "crates/node",
+        "sharing/daemon.rs",
+        "sharing/answers.rs",
+        "the daemon is what answers are about and what gives them",
+    ),
+    ("crates/policy", "sharing/controllers.rs", "sharing/controllers/", "it has the trait, and names who has it"),
+    ("crates/shim", "gpu.rs", "", "a GPU is made of parts whose work is on the whole of it"),
+    (
+        "crates/shim",
+        "table.rs",
+        "",
+        "one line makes the export, which calls what is done, and the slot, which that calls",
+    ),
+    ("crates/shim", "preempt.rs", "ops/launch.rs", "launches start the watch, which waits for the same rivals"),
+    ("crates/shim", "unseen.rs", "ops/launch.rs", "launches say what is left unseen, and where they go"),
+    ("fakecuda", "driver.rs", "", "a process holds all objects, and calls on each of them begin with the process"),
+];
+
+/// Imports without those excused; `but` for one of the list, by its place.
+fn counted(folder: &str, imports: &Imports, but: Option<usize>) -> Imports {
+    let excuses = |from: &str, to: &str| {
+        EXCUSED.iter().enumerate().any(|(place, (of, who, whom, _))| {
+            Some(place) != but && *of == folder && *who == from && to.starts_with(whom)
+        })
+    };
+    let counted = imports.iter().filter(|((from, to), _)| !excuses(from, to));
+    counted.map(|(tie, names)| (tie.clone(), names.clone())).collect()
+}
+
+/// Circles, a line for each tie.
+fn told(folder: &str, circles: Vec<Imports>) -> String {
+    let mut text = String::new();
+    for circle in circles {
+        text += &format!("in {folder}:\n");
+        for ((from, to), names) in circle {
+            text += &format!("  {from} -> {to}: {}\n", names.into_iter().collect::<Vec<_>>().join(", "));
+        }
+    }
+    text
+}
+
+#[test]
+fn no_files_of_a_crate_import_each_other_in_a_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut crates: Vec<_> = std::fs::read_dir(root.join("crates")).unwrap().map(|one| one.unwrap().path()).collect();
+    crates.push(root.join("fakecuda"));
+    crates.sort();
+    let (mut seen, mut found, mut idle) = (0, String::new(), Vec::new());
+    for folder in crates {
+        let imports = imports(&sources(&folder.join("src")));
+        let folder = folder.strip_prefix(root).unwrap().to_str().unwrap();
+        seen += imports.len();
+        found += &told(folder, circles(&counted(folder, &imports, None)));
+        for (place, excuse) in EXCUSED.iter().enumerate().filter(|(_, excuse)| excuse.0 == folder) {
+            if circles(&counted(folder, &imports, Some(place))).is_empty() {
+                idle.push(excuse);
+            }
+        }
+    }
+    assert!(seen > 500, "{seen} imports seen");
+    assert!(found.is_empty(), "files that import each other in a circle, and the names that tie them:\n{found}");
+    assert!(idle.is_empty(), "what is excused and ties nothing: {idle:?}");
+}
+
+/// Circles of a made-up crate.
+fn made_up(files: &[(&str, &str)]) -> String {
+    let files: Vec<_> = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    told("it", circles(&imports(&files)))
+}
+
+#[test]
+fn a_circle_is_found_through_whatever_ties_it() {
+    let found = made_up(&[
+        ("lib.rs", "mod a; mod b; mod c; mod d;\npub use c::{Deep, Other as Renamed};"),
+        // A group within a group, a name of the parent's that is from elsewhere, all names, and a path in the code.
+        ("a.rs", "use crate::{b::{self, one}, d};\nfn two() { one(); }"),
+        ("b.rs", "mod inner;\npub(crate) use inner::Hidden;\npub(crate) fn one() { crate::Renamed::new(); }"),
+        ("b/inner.rs", "pub(crate) struct Hidden;"),
+        ("c.rs", "use super::d::*;\npub struct Deep;\npub struct Other(Three);"),
+        ("d/mod.rs", "pub(crate) struct Three;\nimpl Three { fn four() -> u8 { crate::a::two() } }"),
+    ]);
+    let ties =
+        ["a.rs -> b.rs: one", "b.rs -> c.rs: Renamed::new", "c.rs -> d/mod.rs: Three", "d/mod.rs -> a.rs: a::two"];
+    assert_eq!(found, format!("in it:\n  {}\n", ties.join("\n  ")));
+    let found = made_up(&[
+        ("main.rs", "mod up;"),
+        ("up.rs", "mod down;\nstruct Up;\nfn go() { down::go(); }"),
+        ("up/down.rs", "use super::Up;\npub(super) fn go() {}"),
+    ]);
+    assert_eq!(found, "in it:\n  up.rs -> up/down.rs: go\n  up/down.rs -> up.rs: Up\n");
+}
+
+#[test]
+fn what_ties_nothing_is_no_circle() {
+    let found = made_up(&[
+        ("lib.rs", "mod a;\nmod b;\n#[cfg(test)]\nmod fixture;\npub use a::One;\npub use b::Two;"),
+        // Its own child by way of a re-export; a sibling through the parent; names in texts, in remarks and in tests.
+        ("a.rs", "mod child;\npub use child::Said;\npub struct One;\n#[cfg(test)]\nmod tests { use crate::b::Two; }"),
+        (
+            "a/child.rs",
+            "use super::One;\nuse std::fmt;\npub struct Said(One);\nfn f() -> &'static str { \"crate::b::Two\" }",
+        ),
+        (
+            "b.rs",
+            "use crate::{One, a::Said};\n// use crate::fixture;\npub struct Two(One, Said, char);\nconst C: char = '\"';",
+        ),
+        ("b/tests.rs", "use crate::fixture::all;"),
+        ("fixture.rs", "use crate::b::Two;"),
+        ("bin/tool.rs", "use weft::Two;"),
+    ]);
+    assert_eq!(found, "");
 }
