@@ -10,27 +10,24 @@
 //! Everything but `/admin/` only reads, and needs no key. Requests on behalf of pages of other sites, and for names that
 //! are not the server's, are refused: see `origin`. `/health` alone answers everybody.
 
-mod answer;
+pub(crate) mod answer;
 mod connections;
-mod scrape;
+pub(crate) mod scrape;
 mod text;
-mod weft;
+pub(crate) mod weft;
 mod triton;
 mod process;
-mod gpu;
+pub(crate) mod gpu;
 pub(crate) mod accept;
 
-pub(crate) use answer::{pack, problem};
 pub use connections::Caller;
 pub use gpu::{GpuSource, GpuView};
-pub(crate) use scrape::model_of;
-pub(crate) use weft::state_name;
 
 use self::text::{Exposition, Format};
 use crate::Gateway;
 use crate::origin::Hosts;
 use crate::ui::Dashboard;
-use answer::text;
+use answer::{pack, problem, text};
 use bytes::Bytes;
 use connections::Doors;
 use http_body_util::Full;

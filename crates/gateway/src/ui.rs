@@ -11,7 +11,9 @@ mod counters;
 mod latency;
 
 use crate::Gateway;
-use crate::metrics::{GpuSource, GpuView, accept, pack, problem};
+use crate::metrics::accept;
+use crate::metrics::answer::{pack, problem};
+use crate::metrics::gpu::{GpuSource, GpuView};
 use answer::Told;
 use arc_swap::ArcSwap;
 use bytes::Bytes;

@@ -5,7 +5,9 @@
 
 use super::counters::Sample;
 use super::history::{History, Model, after};
-use crate::metrics::{GpuView, model_of, state_name};
+use crate::metrics::gpu::GpuView;
+use crate::metrics::scrape::model_of;
+use crate::metrics::weft::state_name;
 use rpc::{Catalog, Entry, Kind, Overview, RunsOn, State, WorkerState, WorkerView};
 use std::fmt::Write;
 

@@ -8,7 +8,7 @@
 
 use super::counters::{Answers, Counters, Level, Sample};
 use super::latency::{Objective, merge, percentiles};
-use crate::metrics::GpuView;
+use crate::metrics::gpu::GpuView;
 use crate::statistics::{LATENCY_BUCKETS, Statistics};
 use policy::Span;
 use rpc::{Catalog, Overview, WorkerId};
