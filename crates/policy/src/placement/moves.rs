@@ -3,7 +3,7 @@
 //! Every move is one instance that finds another place on GPUs that are in use already. A decision looks for so many
 //! places at most, so it takes a bounded time.
 
-use super::policies::in_use;
+use super::policies::beside::in_use;
 use super::sketch::Sketch;
 use super::{Demand, Move, Need, Part, Piece, Reason, Room, State, WHOLE};
 use crate::{GpuId, InstanceId};

@@ -2,14 +2,13 @@
 
 mod policy;
 mod fit;
-mod beside;
+pub(super) mod beside;
 mod weft;
 mod exclusive;
 mod limit;
 mod request;
 mod dilu;
 
-pub(super) use beside::in_use;
 pub use policy::Policy;
 
 /// Names of all policies, in the order of reports.

@@ -5,7 +5,7 @@
 //! moves where it costs less. That saves no GPU at once, but the next that would be opened.
 
 use super::moves::leave;
-use super::policies::in_use;
+use super::policies::beside::in_use;
 use super::sketch::Sketch;
 use super::worth::PIECE_MIN;
 use super::{Piece, Room};
