@@ -103,14 +103,13 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
 }
 
 /// What may run against the rest: the crate, who imports, whom (a file, a folder, or nothing for anybody), and why.
-const EXCUSED: [(&str, &str, &str, &str); 7] = [
+const EXCUSED: [(&str, &str, &str, &str); 4] = [
     (
         "crates/node",
         "sharing/daemon.rs",
         "sharing/answers.rs",
         "the daemon is what answers are about and what gives them",
     ),
-    ("crates/policy", "sharing/controllers.rs", "sharing/controllers/", "it has the trait, and names who has it"),
     ("crates/shim", "gpu.rs", "", "a GPU is made of parts whose work is on the whole of it"),
     (
         "crates/shim",
@@ -118,8 +117,6 @@ const EXCUSED: [(&str, &str, &str, &str); 7] = [
         "",
         "one line makes the export, which calls what is done, and the slot, which that calls",
     ),
-    ("crates/shim", "preempt.rs", "ops/launch.rs", "launches start the watch, which waits for the same rivals"),
-    ("crates/shim", "unseen.rs", "ops/launch.rs", "launches say what is left unseen, and where they go"),
     ("fakecuda", "driver.rs", "", "a process holds all objects, and calls on each of them begin with the process"),
 ];
 

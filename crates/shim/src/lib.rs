@@ -40,6 +40,7 @@ mod notes;
 mod sample;
 pub mod ledger;
 mod gpu;
+mod rivals;
 mod attach;
 mod channels;
 mod slice;

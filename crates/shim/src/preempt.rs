@@ -24,7 +24,7 @@
 
 use crate::channels::{self, Kind, Object};
 use crate::gpu::{self, Gpu};
-use crate::ops::launch::rivals;
+use crate::rivals::rivals;
 use share_core::{LEASE, Patience, Preemption, Step, wants_preemption};
 use shm::{Admission, Mode, now_ns};
 use std::sync::atomic::{AtomicBool, Ordering};

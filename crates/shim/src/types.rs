@@ -94,6 +94,14 @@ handles! {
     Other(usize);
 }
 
+impl Stream {
+    /// Stream 0 by its other name, `CU_STREAM_PER_THREAD`, where it means that.
+    #[inline(always)]
+    pub(crate) fn real<const PER_THREAD: bool>(self) -> Stream {
+        if PER_THREAD && self.0 == 0 { Stream(2) } else { self }
+    }
+}
+
 /// `CUlaunchConfig`.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -19,7 +19,6 @@
 
 use crate::capture;
 use crate::gpu::{self, Gpu};
-use crate::ops::launch::real_stream;
 use crate::table::HOOKS;
 use crate::types::{LaunchConfig, Out, Stream};
 use shm::{NO_LIMIT, TenantPage};
@@ -175,7 +174,7 @@ impl Looks {
 #[inline(always)]
 pub(crate) fn on<const PER_THREAD: bool>(stream: Stream) -> bool {
     let number = HOOKS.quiet.load(Relaxed) & GPU_MASK;
-    number != 0 && gpu::at(number as usize - 1).is_some_and(|gpu| passes(gpu, real_stream::<PER_THREAD>(stream)))
+    number != 0 && gpu::at(number as usize - 1).is_some_and(|gpu| passes(gpu, stream.real::<PER_THREAD>()))
 }
 
 /// The same, on the stream that is in its configuration.

@@ -1,5 +1,6 @@
 //! What lets best-effort work in: Weft's controller, and others to compare with on the same machinery. One file each.
 
+pub(super) mod control;
 mod fikit;
 mod fixed_slice;
 mod gate;
@@ -8,9 +9,10 @@ mod tgs;
 mod unmanaged;
 mod weft;
 
-use super::{Admission, Gate, GpuView, SharingConfig, TenantView, WHOLE};
-use crate::{Span, TenantId, Time};
-use std::fmt::{self, Debug};
+use super::SharingConfig;
+use crate::Span;
+use control::Control;
+use std::fmt;
 use std::str::FromStr;
 
 /// A controller by its name.
@@ -36,70 +38,6 @@ pub enum Controller {
 
 /// The slice when none is said.
 const SLICE: Span = Span::from_micros(400);
-
-/// How best-effort work is throttled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Throttle {
-    pub(super) gate: Gate,
-    /// In flight, at most.
-    pub(super) budget: Span,
-    pub(super) admission: Admission,
-    /// `None`: the driver's own.
-    pub(super) slice: Option<Span>,
-    /// Of the SMs, in thousandths.
-    pub(super) space: u32,
-    /// Its rate, in thousandths, where the controller sets one.
-    pub(super) rate: u32,
-    /// It is off the GPU from and until then, where somebody is expected to need it.
-    pub(super) reserved: Option<(Time, Time)>,
-}
-
-impl Throttle {
-    pub(super) const NONE: Throttle = Throttle {
-        gate: Gate::Open,
-        budget: Span::MAX,
-        admission: Admission::Concurrent,
-        slice: None,
-        space: WHOLE,
-        rate: WHOLE,
-        reserved: None,
-    };
-}
-
-/// A controller at work on one GPU.
-pub(super) trait Control: Debug + Send {
-    /// Looks at everybody.
-    fn look(&mut self, _now: Time, _view: &GpuView) {}
-
-    /// How a best-effort tenant is throttled.
-    fn throttle(&self, tenant: &TenantView, view: &GpuView) -> Throttle;
-
-    /// How another is: not at all, but for the length of its time slices.
-    fn others(&self, _tenant: &TenantView, _view: &GpuView) -> Throttle {
-        Throttle::NONE
-    }
-
-    /// Whether best-effort tenants have a share of what others leave. By the published rules, and where one thing alone is
-    /// to be seen, they have whatever they get.
-    fn divides(&self) -> bool {
-        false
-    }
-
-    /// Whether a best-effort tenant runs beside the latency tenants, and not in turns with them.
-    fn is_beside(&self, _tenant: &TenantView, _view: &GpuView) -> bool {
-        false
-    }
-
-    /// What a latency tenant's bursts take of what they take alone, in thousandths.
-    fn slowdown(&self, _tenant: TenantId) -> Option<u64> {
-        None
-    }
-
-    /// The latency tenant that is slowed down most while best-effort work is throttled, and by how much in thousandths.
-    fn most_slowed(&self) -> Option<(TenantId, u64)> {
-        None
-    }
-}
 
 impl Controller {
     /// One that has seen nothing yet.

@@ -11,7 +11,7 @@
 //!    is worth no more than wanting everything.
 
 use super::allowance::Allowance;
-use super::controllers::{Control, Throttle};
+use super::controllers::control::{Control, Throttle};
 use super::{Action, Claim, Class, Controller, GpuView, SharingConfig, TenantView, WHOLE, divide};
 use crate::{Span, TenantId, Time};
 use std::collections::BTreeMap;

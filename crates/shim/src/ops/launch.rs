@@ -26,12 +26,13 @@
 
 use crate::boundary::Driver;
 use crate::capture;
-use crate::gpu::{self, Gpu, IDENTITIES, bits};
+use crate::gpu::{self, Gpu, IDENTITIES};
 use crate::identity::{graph_key, kernel_key};
+use crate::rivals::rivals;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
 use crate::{attach, notes, preempt, rarely, real, sample, slice, space, unseen};
-use share_core::{BusyPeriod, Decision, Launch, Patience, admit_launch, daemon_is_late};
-use shm::{Admission, Class, NO_LIMIT, PageWindow, STATE_LIVE, now_ns};
+use share_core::{Decision, Launch, Patience, admit_launch, daemon_is_late};
+use shm::{Admission, Class, NO_LIMIT, PageWindow, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -64,7 +65,7 @@ pub(crate) fn kernel<const PER_THREAD: bool>(
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
     let identity = move || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
     let on = move |stream| real::cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
-    pass::<false, true>(driver, key, identity, real_stream::<PER_THREAD>(stream), on)
+    pass::<false, true>(driver, key, identity, stream.real::<PER_THREAD>(), on)
 }
 
 #[inline(always)]
@@ -79,7 +80,7 @@ pub(crate) fn kernel_ex<const PER_THREAD: bool>(
     let key = kernel_key(f.0, config.grid, config.block, config.shared);
     let identity = move || notes::of_kernel(f.0, config.grid, config.block, config.shared);
     let on = move |stream| real::cuLaunchKernelEx(&LaunchConfig { stream, ..config }, f, parameters, extra);
-    pass::<false, true>(driver, key, identity, real_stream::<PER_THREAD>(config.stream), on)
+    pass::<false, true>(driver, key, identity, config.stream.real::<PER_THREAD>(), on)
 }
 
 #[allow(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -98,18 +99,12 @@ pub(crate) fn cooperative<const PER_THREAD: bool>(
 ) -> CuResult {
     let key = kernel_key(f.0, [gx, gy, gz], [bx, by, bz], shared);
     let identity = move || notes::of_kernel(f.0, [gx, gy, gz], [bx, by, bz], shared);
-    pass::<false, false>(driver, key, identity, real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
+    pass::<false, false>(driver, key, identity, stream.real::<PER_THREAD>(), NOWHERE_ELSE)
 }
 
 pub(crate) fn graph<const PER_THREAD: bool>(driver: &Driver<'_>, graph: GraphExec, stream: Stream) -> CuResult {
     // It was introduced when it was made, or nobody saw that.
-    pass::<true, false>(driver, graph_key(graph.0), || None, real_stream::<PER_THREAD>(stream), NOWHERE_ELSE)
-}
-
-/// Stream 0 by its other name, `CU_STREAM_PER_THREAD`, where it means that.
-#[inline(always)]
-pub(crate) fn real_stream<const PER_THREAD: bool>(stream: Stream) -> Stream {
-    if PER_THREAD && stream.0 == 0 { Stream(2) } else { stream }
+    pass::<true, false>(driver, graph_key(graph.0), || None, stream.real::<PER_THREAD>(), NOWHERE_ELSE)
 }
 
 /// For what needs all blocks at once, or was captured: it runs where the program put it.
@@ -314,22 +309,4 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
         page.waited_ns.fetch_add(now - began_ns, Relaxed);
     }
     now
-}
-
-/// What more important tenants are doing.
-pub(crate) fn rivals(window: &PageWindow, above: u64) -> impl Iterator<Item = BusyPeriod> {
-    bits(above).filter_map(|slot| rival(window, slot))
-}
-
-fn rival(window: &PageWindow, slot: usize) -> Option<BusyPeriod> {
-    let page = window.slot(slot);
-    if page.half(|page| &page.state) != STATE_LIVE {
-        return None;
-    }
-    Some(BusyPeriod {
-        since_ns: page.word(|page| &page.burst_since_ns),
-        until_ns: page.word(|page| &page.busy_until_ns),
-        gap_ns: page.word(|page| &page.gap_ns),
-        syncing_since_ns: page.word(|page| &page.syncing_since_ns),
-    })
 }

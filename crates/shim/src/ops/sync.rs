@@ -10,7 +10,6 @@ use crate::boundary::Driver;
 use crate::capture;
 use crate::clock::{WAITED_NS, WHOLE};
 use crate::gpu::{self, Gpu, IDENTITIES};
-use crate::ops::launch::real_stream;
 use crate::types::{Context, CuResult, DevicePointer, Event, Opaque, SUCCESS, Stream};
 use crate::{notes, real, sample, unseen};
 use shm::{Class, now_ns};
@@ -44,7 +43,7 @@ fn recorded(event: Event) -> &'static Recorded {
 
 pub(crate) fn record<const PER_THREAD: bool>(driver: &Driver<'_>, event: Event, stream: Stream) -> CuResult {
     let result = driver.call();
-    let stream = real_stream::<PER_THREAD>(stream);
+    let stream = stream.real::<PER_THREAD>();
     let captured = capture::active() && capture::covers(stream);
     if result == SUCCESS
         && !captured
@@ -69,7 +68,7 @@ pub(crate) fn record_flags<const PER_THREAD: bool>(
 }
 
 pub(crate) fn stream<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
-    let stream = real_stream::<PER_THREAD>(stream);
+    let stream = stream.real::<PER_THREAD>();
     let of_stream = || gpu::of_stream(stream);
     let result = wait(driver, of_stream, |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()), |_| true);
     stream_done(result, stream)
@@ -86,7 +85,7 @@ fn stream_done(result: CuResult, stream: Stream) -> CuResult {
 }
 
 pub(crate) fn stream_query<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
-    let stream = real_stream::<PER_THREAD>(stream);
+    let stream = stream.real::<PER_THREAD>();
     let result = look(driver, || gpu::of_stream(stream), |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()));
     stream_done(result, stream)
 }
@@ -99,7 +98,7 @@ pub(crate) fn stream_waits<const PER_THREAD: bool>(
     _: c_uint,
 ) -> CuResult {
     let result = driver.call();
-    let stream = real_stream::<PER_THREAD>(stream);
+    let stream = stream.real::<PER_THREAD>();
     if result == SUCCESS
         && !(capture::active() && capture::covers(stream))
         && let Some(gpu) = of_event(event)
@@ -165,7 +164,7 @@ pub(crate) fn copy_async<const PER_THREAD: bool>(
     _: usize,
     stream: Stream,
 ) -> CuResult {
-    copy_on(driver, real_stream::<PER_THREAD>(stream))
+    copy_on(driver, stream.real::<PER_THREAD>())
 }
 
 pub(crate) fn copy_out_async<const PER_THREAD: bool>(
@@ -175,7 +174,7 @@ pub(crate) fn copy_out_async<const PER_THREAD: bool>(
     _: usize,
     stream: Stream,
 ) -> CuResult {
-    copy_on(driver, real_stream::<PER_THREAD>(stream))
+    copy_on(driver, stream.real::<PER_THREAD>())
 }
 
 /// To memory that is not pinned, a copy waits for what came before it in its stream; others return at once. Which it was

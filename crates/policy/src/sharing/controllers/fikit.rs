@@ -1,7 +1,8 @@
 //! FIKIT: gaps between the kernels of a more important task are filled with what fits; nothing holds a launch when no such
 //! task runs.
 
-use super::{Admission, Control, GpuView, TenantView, Throttle};
+use super::control::{Control, Throttle};
+use crate::sharing::{Admission, GpuView, TenantView};
 
 #[derive(Debug)]
 pub(super) struct Fikit;

@@ -1,6 +1,8 @@
 //! Best-effort time slices of one length.
 
-use super::{Control, GpuView, Span, TenantView, Throttle};
+use super::control::{Control, Throttle};
+use crate::Span;
+use crate::sharing::{GpuView, TenantView};
 
 #[derive(Debug)]
 pub(super) struct FixedSlice(pub(super) Span);

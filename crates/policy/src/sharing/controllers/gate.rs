@@ -1,6 +1,8 @@
 //! The launch gate alone: best-effort work fills predicted gaps, and little of it is in flight when somebody comes.
 
-use super::{Admission, Control, GpuView, Span, TenantView, Throttle};
+use super::control::{Control, Throttle};
+use crate::Span;
+use crate::sharing::{Admission, GpuView, TenantView};
 
 /// With what may be in flight.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Like Orion (Strati et al., EuroSys 2024): short kernels beside others, in flight for a small part of how long their work
 //! takes. Orion also looks at what kernels are bound by and at how many SMs they need, which nobody here knows.
 
-use super::{Admission, Control, GpuView, Span, TenantView, Throttle};
-use crate::sharing::Class;
+use super::control::{Control, Throttle};
+use crate::Span;
+use crate::sharing::{Admission, Class, GpuView, TenantView};
 
 /// What may be in flight, in thousandths of the shortest burst: the paper's.
 const IN_FLIGHT: u64 = 25;

@@ -1,8 +1,9 @@
 //! TGS (Wu et al., NSDI 2023), as far as it concerns one GPU: the others' rate of work is watched over seconds, and the
 //! best-effort rate moved every 50 ms: doubled while nothing is lost, then raised by small steps, halved on a loss.
 
-use super::{Control, GpuView, Span, TenantView, Throttle, Time, WHOLE};
-use crate::sharing::Class;
+use super::control::{Control, Throttle};
+use crate::sharing::{Class, GpuView, TenantView, WHOLE};
+use crate::{Span, Time};
 
 const STEP: Span = Span::from_millis(50);
 const WATCH: Span = Span::from_secs(5);

@@ -1,6 +1,7 @@
 //! Nobody interferes: what the driver does by itself.
 
-use super::{Control, GpuView, TenantView, Throttle};
+use super::control::{Control, Throttle};
+use crate::sharing::{GpuView, TenantView};
 
 #[derive(Debug)]
 pub(super) struct Unmanaged;

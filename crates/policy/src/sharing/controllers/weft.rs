@@ -15,11 +15,12 @@
 //! 5. Who works at regular times finds the GPU free: what can be preempted is preempted before.
 //! 6. Held work is let go for a moment now and then, and for the share that it was promised.
 
-use super::{Admission, Control, Gate, GpuView, SharingConfig, Span, TenantId, TenantView, Throttle, Time, WHOLE};
-use crate::sharing::Class;
+use super::control::{Control, Throttle};
 use crate::sharing::config::{GAPS, HELD};
 use crate::sharing::slowdown::{Counts, Estimate, Slowdown};
 use crate::sharing::throttle::ThrottleLevel;
+use crate::sharing::{Admission, Class, Gate, GpuView, SharingConfig, TenantView, WHOLE};
+use crate::{Span, TenantId, Time};
 use share_core::Patience;
 use std::collections::BTreeMap;
 
