@@ -27,9 +27,15 @@ mod table;
 mod output;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use output::{Exit, Misuse};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+
+/// A request makes 27 allocations, some of which another thread frees. With glibc's allocator that is an eighth of the
+/// instructions a server spends on it.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Share GPUs among models and serve requests in time.
 ///
