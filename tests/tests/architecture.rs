@@ -103,7 +103,7 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
 }
 
 /// What may run against the rest: the crate, who imports, whom (a file, a folder, or nothing for anybody), and why.
-const EXCUSED: [(&str, &str, &str, &str); 4] = [
+const EXCUSED: [(&str, &str, &str, &str); 3] = [
     (
         "crates/node",
         "sharing/daemon.rs",
@@ -117,7 +117,6 @@ const EXCUSED: [(&str, &str, &str, &str); 4] = [
         "",
         "one line makes the export, which calls what is done, and the slot, which that calls",
     ),
-    ("fakecuda", "driver.rs", "", "a process holds all objects, and calls on each of them begin with the process"),
 ];
 
 /// Imports without those excused; `but` for one of the list, by its place.
