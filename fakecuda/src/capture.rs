@@ -8,6 +8,7 @@ use crate::boundary::{In, Out};
 use crate::code::{Code, Status};
 use crate::driver::{Handle, Process, process};
 use crate::graph::{Graph, Kind};
+pub(crate) use crate::objects::Capture;
 use crate::stream;
 use crate::thread::thread_id;
 use std::cell::Cell;
@@ -17,17 +18,6 @@ use std::collections::BTreeMap;
 const GLOBAL: u32 = 0;
 const THREAD_LOCAL: u32 = 1;
 const RELAXED: u32 = 2;
-
-/// A capture that goes on.
-pub(crate) struct Capture {
-    origin: Handle,
-    mode: u32,
-    thread: u64,
-    graph: Handle,
-    /// The streams in it, and whether they have work that nobody joined.
-    streams: BTreeMap<Handle, bool>,
-    spoiled: bool,
-}
 
 thread_local! {
     static THREAD_MODE: Cell<u32> = const { Cell::new(GLOBAL) };

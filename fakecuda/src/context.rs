@@ -5,16 +5,9 @@ use crate::capture;
 use crate::code::{Code, Status};
 use crate::current::{CURRENT, current, device};
 use crate::driver::{self, Handle, process};
+pub(crate) use crate::objects::Context;
 use crate::stream::Stream;
 use crate::{channel, queue, trap};
-
-/// A context.
-pub(crate) struct Context {
-    pub(crate) device: i32,
-    pub(crate) flags: u32,
-    /// The stream that handle zero stands for.
-    pub(crate) default_stream: Handle,
-}
 
 pub(crate) fn create(device: i32, flags: u32) -> Result<Handle, Code> {
     driver::slot(device)?;

@@ -3,48 +3,16 @@
 //! A child of a fork inherits its parent's memory but not its place on the GPU; as with the real driver, every call in it
 //! fails from then on.
 
-use crate::capture::Capture;
 use crate::code::Code;
-use crate::context::Context;
-use crate::event::Event;
-use crate::graph::{Executable, Graph};
-use crate::green::Green;
-use crate::memory::Allocation;
-use crate::module::{Function, Module};
-use crate::pool::Pool;
-use crate::queue::Queue;
+pub(crate) use crate::objects::Handle;
+use crate::objects::{
+    Allocation, Capture, Context, Event, Executable, Function, Graph, Green, Module, Physical, Pool, Queue,
+    Reservation, Stream, Table,
+};
 use crate::state::{GPUS, Gpu, State, default_path, machine_from_environment};
-use crate::stream::Stream;
-use crate::virtual_memory::{Physical, Reservation};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
-
-/// A number that stands for an object; the caller sees a pointer.
-pub(crate) type Handle = usize;
-
-/// Objects of one kind by their handles.
-pub(crate) struct Table<T>(pub(crate) BTreeMap<Handle, T>);
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Table(BTreeMap::new())
-    }
-}
-
-impl<T> Table<T> {
-    pub(crate) fn get(&self, handle: Handle) -> Result<&T, Code> {
-        self.0.get(&handle).ok_or(Code::INVALID_HANDLE)
-    }
-
-    pub(crate) fn get_mut(&mut self, handle: Handle) -> Result<&mut T, Code> {
-        self.0.get_mut(&handle).ok_or(Code::INVALID_HANDLE)
-    }
-
-    pub(crate) fn remove(&mut self, handle: Handle) -> Result<T, Code> {
-        self.0.remove(&handle).ok_or(Code::INVALID_HANDLE)
-    }
-}
 
 /// Everything that this process made.
 #[derive(Default)]

@@ -6,28 +6,12 @@ use crate::clock::now_ns;
 use crate::code::{Code, Status};
 use crate::current;
 use crate::driver::{Handle, process};
+pub(crate) use crate::objects::{Event, Recorded};
 use crate::queue::{self, Point};
 use crate::stream;
 
 /// An event that keeps no time.
 const NO_TIMING: u32 = 2;
-
-/// An event.
-pub(crate) struct Event {
-    flags: u32,
-    pub(crate) recorded: Option<Recorded>,
-    /// The capture and the stream it was last recorded in.
-    pub(crate) captured: Option<(Handle, Handle)>,
-}
-
-/// Where it was recorded last.
-#[derive(Clone, Copy)]
-pub(crate) struct Recorded {
-    pub(crate) point: Point,
-    at_ns: u64,
-    /// When it was passed, once that is known.
-    passed_ns: Option<u64>,
-}
 
 pub(crate) fn cuEventCreate(out: Out<Handle>, flags: u32) -> Status {
     current::current()?;

@@ -6,70 +6,7 @@
 use crate::boundary::{In, Out};
 use crate::code::{Code, Status};
 use crate::driver::{Handle, process};
-use std::sync::Arc;
-
-/// What a node does.
-#[derive(Clone)]
-pub(crate) enum Kind {
-    Kernel { function: Handle, duration_ns: u64 },
-    HostFunction { function: usize, argument: usize },
-    Copy,
-    Set,
-    Empty,
-    Child { nodes: Nodes },
-}
-
-/// The nodes of a graph that can be launched.
-#[derive(Clone, Default)]
-pub(crate) struct Nodes(Arc<Vec<Kind>>);
-
-impl Nodes {
-    /// How many kernels, and how long they take together.
-    pub(crate) fn kernels(&self) -> (u64, u64) {
-        self.0.iter().fold((0, 0), |(count, sum), kind| match kind {
-            Kind::Kernel { duration_ns, .. } => (count + 1, sum + duration_ns),
-            Kind::Child { nodes } => {
-                let (kernels, duration_ns) = nodes.kernels();
-                (count + kernels, sum + duration_ns)
-            }
-            _ => (count, sum),
-        })
-    }
-
-    /// The host functions and their arguments.
-    pub(crate) fn host_functions(&self) -> Vec<(usize, usize)> {
-        let mut found = Vec::new();
-        for kind in self.0.iter() {
-            match kind {
-                Kind::HostFunction { function, argument } => found.push((*function, *argument)),
-                Kind::Child { nodes } => found.extend(nodes.host_functions()),
-                _ => {}
-            }
-        }
-        found
-    }
-}
-
-/// A graph.
-#[derive(Clone, Default)]
-pub(crate) struct Graph {
-    nodes: Vec<(Handle, Kind)>,
-}
-
-impl Graph {
-    pub(crate) fn add(&mut self, node: Handle, kind: Kind) {
-        self.nodes.push((node, kind));
-    }
-
-    fn freeze(&self) -> Nodes {
-        Nodes(Arc::new(self.nodes.iter().map(|(_, kind)| kind.clone()).collect()))
-    }
-}
-
-/// A graph that can be launched.
-pub(crate) struct Executable {
-    pub(crate) nodes: Nodes,
-}
+pub(crate) use crate::objects::{Executable, Graph, NodeKind as Kind};
 
 /// `CUDA_KERNEL_NODE_PARAMS`, as far as all versions of it agree.
 #[repr(C)]

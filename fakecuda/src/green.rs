@@ -4,6 +4,7 @@ use crate::boundary::{In, Out};
 use crate::code::{Code, Status};
 use crate::context;
 use crate::driver::{Handle, process};
+pub(crate) use crate::objects::Green;
 use crate::stream::Stream;
 
 /// SMs of a GPU, and the least group of them.
@@ -29,13 +30,6 @@ impl Resource {
     fn new(sms: u32) -> Resource {
         Resource { kind: OF_SMS, own: [0; 92], sms, rest: [0; 44] }
     }
-}
-
-/// A green context.
-pub(crate) struct Green {
-    context: Handle,
-    device: i32,
-    sms: u32,
 }
 
 pub(crate) fn cuDeviceGetDevResource(device: i32, out: Out<Resource>, kind: u32) -> Status {

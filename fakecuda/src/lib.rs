@@ -19,6 +19,7 @@ mod code;
 mod boundary;
 mod entry_points;
 mod procaddress;
+mod objects;
 mod driver;
 mod device;
 mod current;

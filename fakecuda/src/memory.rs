@@ -3,38 +3,14 @@
 //! What counts is what was asked for, to the byte; for pitched memory, the padded size. Managed memory counts as device
 //! memory, and so does an array. Memory counts until it is freed, its context is destroyed, or its process ends.
 
-use crate::arena::{self, Piece};
+use crate::arena;
 use crate::boundary::{In, Out};
 use crate::capture;
 use crate::code::{Code, Status};
 use crate::current::{self, current_device};
 use crate::driver::{Handle, Process, gpu, process, slot};
+pub(crate) use crate::objects::{Allocation, MemoryKind as Kind};
 use crate::queue;
-
-/// Memory at an address.
-#[derive(Clone, Copy)]
-pub(crate) struct Allocation {
-    pub(crate) device: i32,
-    pub(crate) context: Handle,
-    /// As the caller sees it.
-    pub(crate) bytes: usize,
-    /// As it counts: zero for memory of another process.
-    pub(crate) counted: u64,
-    /// Where it is in this process's file; `None` for another process's.
-    pub(crate) piece: Option<Piece>,
-    pub(crate) kind: Kind,
-    /// The pool that it came from, or zero.
-    pub(crate) pool: Handle,
-}
-
-/// What memory is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Device,
-    Managed,
-    Array,
-    Opened,
-}
 
 /// Counts memory to this process if the GPU has it.
 pub(crate) fn charge(device: i32, bytes: u64) -> Status {

@@ -9,24 +9,9 @@ use crate::current;
 use crate::driver::{Handle, Process, process};
 use crate::duration::Duration;
 use crate::memory;
+pub(crate) use crate::objects::{Function, Module};
 use std::collections::BTreeMap;
 use std::ffi::CString;
-
-/// A module, or a library, which belongs to no context.
-pub(crate) struct Module {
-    pub(crate) context: Handle,
-    functions: BTreeMap<String, Handle>,
-    globals: BTreeMap<String, u64>,
-}
-
-/// A function or a kernel.
-pub(crate) struct Function {
-    name: CString,
-    module: Handle,
-    /// For a kernel, the function made from it.
-    function: Handle,
-    pub(crate) duration: Duration,
-}
 
 const GLOBAL_BYTES: usize = 4096;
 

@@ -7,16 +7,8 @@ use crate::capture;
 use crate::code::{Code, Status};
 use crate::driver::{Handle, gpu, process};
 use crate::memory::{self, Kind};
+pub(crate) use crate::objects::Pool;
 use crate::stream;
-
-/// A pool.
-#[derive(Clone, Copy)]
-pub(crate) struct Pool {
-    device: i32,
-    threshold: u64,
-    pub(crate) used_bytes: u64,
-    peak_bytes: u64,
-}
 
 /// `CUmemPoolProps`, as far as it is read.
 #[repr(C)]

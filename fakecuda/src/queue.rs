@@ -12,7 +12,7 @@ use crate::boundary::call_host_function;
 use crate::clock::wait_until;
 use crate::code::Code;
 use crate::driver::{self, Process, gpu, slot};
-use std::collections::VecDeque;
+pub(crate) use crate::objects::Point;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock};
@@ -21,20 +21,6 @@ use std::sync::{Mutex, OnceLock};
 const DEPTH: usize = 1024;
 /// The longest wait before looking again: what was predicted changes when others submit work or die.
 const LOOK_NS: u64 = 1_000_000;
-
-/// What is remembered of the queue of one GPU.
-#[derive(Default)]
-pub(crate) struct Queue {
-    outstanding: VecDeque<Point>,
-}
-
-/// When something is done.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Point {
-    pub(crate) device: i32,
-    pub(crate) position_ns: u64,
-    pub(crate) host_functions: u64,
-}
 
 /// What is submitted.
 #[derive(Clone, Copy, Debug)]

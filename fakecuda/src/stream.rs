@@ -5,6 +5,8 @@ use crate::boundary::{In, Out};
 use crate::code::{Code, Status};
 use crate::current;
 use crate::driver::{Handle, Process, process};
+use crate::objects::NON_BLOCKING;
+pub(crate) use crate::objects::Stream;
 use crate::queue::{self, Point};
 use crate::thread::thread_id;
 use std::cell::Cell;
@@ -12,32 +14,6 @@ use std::cell::Cell;
 /// The handles with a meaning of their own.
 const LEGACY: Handle = 1;
 const PER_THREAD: Handle = 2;
-/// A stream that does not wait for the default stream.
-const NON_BLOCKING: u32 = 1;
-
-/// A stream.
-pub(crate) struct Stream {
-    pub(crate) context: Handle,
-    pub(crate) device: i32,
-    pub(crate) flags: u32,
-    pub(crate) priority: i32,
-    /// SMs that its kernels run on, where that is not all.
-    pub(crate) sms: Option<u32>,
-    pub(crate) end: Point,
-    /// The capture that it is part of.
-    pub(crate) capture: Option<Handle>,
-}
-
-impl Stream {
-    pub(crate) fn new(context: Handle, device: i32, flags: u32, priority: i32) -> Stream {
-        let end = Point { device, ..Point::default() };
-        Stream { context, device, flags, priority, sms: None, end, capture: None }
-    }
-
-    pub(crate) fn is_blocking(&self) -> bool {
-        self.flags & NON_BLOCKING == 0
-    }
-}
 
 thread_local! {
     static OWN_DEFAULT: Cell<bool> = const { Cell::new(false) };

@@ -2,30 +2,16 @@
 //!
 //! Memory counts from `cuMemCreate` until it was released and is mapped nowhere any more.
 
-use crate::arena::{self, Piece};
+use crate::arena;
 use crate::boundary::{In, Out};
 use crate::code::{Code, Status};
 use crate::driver::{Handle, gpu, process};
 use crate::memory;
+pub(crate) use crate::objects::{Physical, Reservation};
 use std::collections::BTreeMap;
 
 /// What sizes and addresses must be multiples of.
 const GRANULARITY: usize = 2 << 20;
-
-/// Memory without an address.
-pub(crate) struct Physical {
-    device: i32,
-    piece: Piece,
-    /// Handles and mappings that keep it.
-    users: u32,
-}
-
-/// Addresses without memory.
-pub(crate) struct Reservation {
-    bytes: usize,
-    /// What is mapped into it, by address.
-    mapped: BTreeMap<u64, (usize, Handle)>,
-}
 
 /// `CUmemAllocationProp`, as far as it is read.
 #[repr(C)]

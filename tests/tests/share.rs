@@ -242,7 +242,7 @@ fn best_effort_work_is_sliced_beside_a_latency_program_and_top_says_so() {
     let [serve, _train] = beside(&machine);
     let note = machine.wait("slices", |machine| {
         let train = machine.tenant("train").filter(|train| train["slice_us"].as_u64() > Some(0))?;
-        train["note"].as_str().filter(|note| note.contains("in slices of")).map(str::to_owned)
+        train["note"].as_str().filter(|note| note.contains("in time slices of")).map(str::to_owned)
     });
     assert!(note.contains("serve takes"), "{note}");
     let shown = machine.ask(&["top", "--once"]);
@@ -260,7 +260,7 @@ fn best_effort_work_is_preempted_for_a_latency_program_that_pauses_and_top_says_
     let _programs = with_pauses(&machine, &[]);
     machine.wait("work that is taken off", |machine| {
         let train = machine.tenant("train").filter(|train| train["preemptions"].as_u64() > Some(0))?;
-        train["note"].as_str().filter(|note| note.contains("preempted in bursts: serve takes")).map(str::to_owned)
+        train["note"].as_str().filter(|note| note.contains("preempted in busy periods: serve takes")).map(str::to_owned)
     });
 }
 
@@ -310,7 +310,7 @@ fn a_driver_that_refuses_slices_leaves_the_gate() {
     let _programs = beside(&machine);
     let note = machine.wait("the gate", |machine| {
         let note = machine.tenant("train")?["note"].as_str()?.to_owned();
-        note.contains("through the gate").then_some(note)
+        note.contains("admitted launch by launch").then_some(note)
     });
     assert!(note.contains("serve takes"), "{note}");
     let waited = |machine: &Machine| machine.tenant("train")?["waiting_permille"].as_u64();
@@ -336,7 +336,7 @@ fn the_controller_can_be_changed_and_nonsense_cannot() {
 #[test]
 fn programs_find_the_mps_server_or_are_told_why_not() {
     let none = Machine::new();
-    refused(&none.run(&["--class", "latency", "--share", "space"], "hello", &[]), 2, "it cannot share in space: `no");
+    refused(&none.run(&["--class", "latency", "--share", "space"], "hello", &[]), 2, "spatial mode is not available: `no");
     refused(&none.run(&["--share", "sideways"], "hello", &[]), 2, "`sideways` is no way to share");
     assert!(none.run(&["--class", "latency"], "hello", &[]).status.success());
     assert!(none.try_status().unwrap()["no_space"].as_str().unwrap().contains("not installed"));

@@ -5,7 +5,7 @@ use crate::up::settings::Settings;
 use anyhow::{Context, Result};
 use clap::Args;
 use node::Onnx;
-use node::sharing::Gpus;
+use share_client::Gpus;
 use std::path::{Path, PathBuf};
 
 /// Install what workers need: Python packages and ONNX Runtime, into a folder of their own.

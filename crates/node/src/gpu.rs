@@ -5,8 +5,8 @@
 
 use crate::Config;
 use crate::protocol::Grant;
-use crate::sharing::Gpus;
 use rpc::{Device, Kind, ModelSpec};
+use share_client::Gpus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

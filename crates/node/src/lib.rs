@@ -32,7 +32,6 @@ mod environment;
 mod files;
 pub mod worker;
 pub mod remote;
-pub mod sharing;
 
 pub use config::Config;
 pub use environment::{Environment, Onnx, find_environment, setup, setup_with};

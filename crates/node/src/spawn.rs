@@ -15,13 +15,13 @@
 use crate::Config;
 use crate::connection::Connection;
 use crate::protocol::{Setup, Weights};
-use crate::sharing::{Answer, Client, Question, Register, Stretch, environment};
 use crate::{gpu, python, weights};
 use anyhow::{Context, Result, anyhow, bail};
 use rpc::{Kind, ModelSpec, Percent};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
+use share_client::{Answer, Boost, Client, Question, Register, environment};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -139,7 +139,7 @@ fn enter(config: &Config, spec: &ModelSpec, command: &mut Command) -> Result<Opt
             _ => bail!("share a GPU: the daemon answered something else"),
         }
     };
-    command.envs(environment(&client.place, &tenant, library, std::env::var_os("LD_PRELOAD")));
+    command.envs(environment(&client.paths, &tenant, library, std::env::var_os("LD_PRELOAD")));
     Ok(Some((client, tenant.name)))
 }
 
@@ -178,8 +178,8 @@ impl Process {
     /// Lets it have this much of its GPU, where it has a share of one.
     pub(crate) fn stretch(&self, to: Percent) {
         let Some((client, name)) = &self.tenant else { return };
-        match client.ask(&Question::Stretch(Stretch { name: name.clone(), to })) {
-            Ok(Answer::Stretched(_)) => {}
+        match client.ask(&Question::Boost(Boost { name: name.clone(), to })) {
+            Ok(Answer::Boosted(_)) => {}
             Ok(answer) => tracing::warn!(tenant = name, ?answer, "its share does not follow its load"),
             // A daemon that comes back knows what it had.
             Err(error) => tracing::debug!(tenant = name, "its share does not follow its load: {error:#}"),

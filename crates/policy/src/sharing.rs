@@ -1,9 +1,8 @@
 //! How programs share one GPU.
 //!
-//! Two planes. The *slow* one, [`Sharing`], is driven by the node every few milliseconds and at once when a tenant
-//! comes, goes or is changed: it sees all tenants of a GPU and answers with [`Action`]s. The *fast* one, `share_core`, is
-//! what a tenant decides by itself, launch by launch, from a few words of shared memory; the library in programs and the
-//! simulator call the same functions.
+//! Two planes. The daemon drives the *slow* one, [`Sharing`], at each tick and at once when a tenant comes, goes or changes:
+//! it sees all tenants of a GPU and answers with [`Action`]s. The *fast* one, `share_core`, decides launch by launch within a
+//! program, from a few words of shared memory; the library and the simulator call the same functions.
 //!
 //! A tenant is charged GPU time times its share of the SMs, in nanoseconds. Shares are in thousandths of the GPU
 //! (`permille`). Nothing here knows who measured the charge or how late it is: a charge that comes late, or a kernel
@@ -18,17 +17,17 @@ mod rhythm;
 mod slowdown;
 mod throttle;
 mod controllers;
-mod way;
+mod mode;
 mod slow;
 pub mod journal;
 
 pub use config::{Parameter, SharingConfig};
 pub use controllers::Controller;
 pub use division::{Claim, divide};
+pub use mode::suits_spatial;
 pub use share_core::{Admission, Class};
 pub use slow::Sharing;
 pub use view::{Action, Burst, Gate, GpuView, TenantView};
-pub use way::suits_space;
 
 /// All of a GPU.
 pub const WHOLE: u32 = 1_000;

@@ -47,8 +47,8 @@ fn play(programs: &[Program], length: Span) -> Vec<(Time, Vec<Span>)> {
     let mut readings = Vec::new();
     let (mut now, mut looked, mut turn) = (Time::ZERO, Time::ZERO, 0);
     while now < Time::ZERO + length {
-        while sharing.next_look() <= now || readings.is_empty() {
-            let at = if readings.is_empty() { Time::ZERO } else { sharing.next_look() };
+        while sharing.next_tick() <= now || readings.is_empty() {
+            let at = if readings.is_empty() { Time::ZERO } else { sharing.next_tick() };
             for (index, program) in programs.iter().enumerate().filter(|(_, program)| program.lives(at)) {
                 // Less the part of its gap that lies between the looks.
                 let since = looked.max(program.from);
@@ -64,7 +64,7 @@ fn play(programs: &[Program], length: Span) -> Vec<(Time, Vec<Span>)> {
                 ..TenantView::new(TenantId::new(index))
             };
             let tenants = programs.iter().enumerate().filter(|(_, program)| program.lives(at)).map(view).collect();
-            sharing.look(at, &GpuView { tenants, memory_total: 0 }, &mut actions);
+            sharing.update(at, &GpuView { tenants, memory_total: 0 }, &mut actions);
             for action in actions.drain(..) {
                 if let Action::SetAllowance { tenant, allowed: bound } = action {
                     allowed[tenant.index()] = bound;
@@ -82,7 +82,7 @@ fn play(programs: &[Program], length: Span) -> Vec<(Time, Vec<Span>)> {
                 turn = index + 1;
             }
             None => {
-                now = sharing.next_look().min(ready.iter().copied().filter(|at| *at > now).min().unwrap_or(Time::NEVER))
+                now = sharing.next_tick().min(ready.iter().copied().filter(|at| *at > now).min().unwrap_or(Time::NEVER))
             }
         }
     }
@@ -163,11 +163,11 @@ proptest! {
             let noise = Span::from_nanos(garbage);
             let burst = Burst { process: garbage as u32 % 64, began: now, took: noise, alone: Span::from_nanos(garbage >> 7), undisturbed: garbage % 2 == 0 };
             let other = TenantView { charged: noise, wanted: noise, burst: noise, ended: vec![burst; 3], bursts: garbage, class: Class::Latency, ..TenantView::new(TenantId(1)) };
-            sharing.look(now, &GpuView { tenants: vec![own, other], memory_total: garbage }, &mut actions);
+            sharing.update(now, &GpuView { tenants: vec![own, other], memory_total: garbage }, &mut actions);
             prop_assert!(sharing.share_of(TenantId(0)) >= Some(500));
             actions.clear();
             spent += Span::from_micros(kernel);
-            now = sharing.next_look();
+            now = sharing.next_tick();
         }
     }
 }
@@ -198,7 +198,7 @@ fn a_debt_is_paid_off_whatever_its_size() {
 
 fn actions_of(view: &GpuView) -> Vec<Action> {
     let mut actions = Vec::new();
-    Sharing::default().look(Time::ZERO, view, &mut actions);
+    Sharing::default().update(Time::ZERO, view, &mut actions);
     actions
 }
 
@@ -212,14 +212,14 @@ fn memory_is_capped() {
 }
 
 /// In how many of the looks somebody had to wait: eight latency tenants, each of which uses a quarter of the time.
-fn waits_of_eight(space: bool) -> usize {
+fn waits_of_eight(spatial: bool) -> usize {
     let (mut sharing, mut actions) = (Sharing::default(), Vec::new());
     let mut tenants: Vec<TenantView> = (0..8)
-        .map(|index| TenantView { class: Class::Latency, space, ..TenantView::new(TenantId::new(index)) })
+        .map(|index| TenantView { class: Class::Latency, spatial, ..TenantView::new(TenantId::new(index)) })
         .collect();
     let (mut allowed, mut waits) = ([Span::MAX; 8], 0);
     for _ in 0..1_000 {
-        sharing.look(sharing.next_look(), &GpuView { tenants: tenants.clone(), memory_total: 0 }, &mut actions);
+        sharing.update(sharing.next_tick(), &GpuView { tenants: tenants.clone(), memory_total: 0 }, &mut actions);
         for action in actions.drain(..) {
             if let Action::SetAllowance { tenant, allowed: bound } = action {
                 allowed[tenant.index()] = bound;
@@ -255,7 +255,7 @@ fn allowed_to_a_latecomer(controller: Controller) -> Span {
         let wanted = TICK.scale(look.saturating_sub(LOOKS), 1);
         let late = TenantView { class: Class::BestEffort, wanted, ..TenantView::new(TenantId(1)) };
         let tenants = if look < LOOKS { vec![busy] } else { vec![busy, late] };
-        sharing.look(Time::ZERO + all, &GpuView { tenants, memory_total: 0 }, &mut actions);
+        sharing.update(Time::ZERO + all, &GpuView { tenants, memory_total: 0 }, &mut actions);
         for action in actions.drain(..) {
             if let Action::SetAllowance { tenant: TenantId(1), allowed } = action {
                 bound = allowed;

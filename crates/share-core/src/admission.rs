@@ -13,6 +13,9 @@
 
 use crate::{Admission, BusyPeriod, Class, Patience, daemon_is_dead, is_syncing};
 
+/// How much best-effort work may be in flight unless the daemon says otherwise.
+pub const BUDGET_NS: u64 = 200_000;
+
 /// An allowance that allows everything.
 pub const NO_LIMIT: u64 = u64::MAX;
 

@@ -1,4 +1,4 @@
-//! What a tenant is to the others on its GPU, and what it may launch beside them. Both are words of a page.
+//! A tenant's class, how it shares the GPU with others, and what it may launch while they are busy: words of a page.
 
 /// What a tenant was promised. Ordered: the more important class is the lesser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,27 @@ impl Class {
     /// Class, then priority, as one number: less is more important.
     pub const fn rank(self, priority: u8) -> u32 {
         self as u32 * 16 + priority as u32
+    }
+}
+
+/// How tenants share a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SharingMode {
+    /// One after the other, in time slices.
+    #[default]
+    Temporal = 0,
+    /// At the same time, under MPS.
+    Spatial = 1,
+}
+
+impl SharingMode {
+    /// The mode with this number; an unknown number is [`SharingMode::Temporal`].
+    pub const fn from_word(word: u32) -> SharingMode {
+        match word {
+            1 => SharingMode::Spatial,
+            _ => SharingMode::Temporal,
+        }
     }
 }
 

@@ -10,8 +10,10 @@ mod class;
 mod busy;
 mod admission;
 mod preemption;
+mod sm_cap;
 
-pub use admission::{Decision, Launch, Limits, NO_LIMIT, admit_launch, wants_preemption};
+pub use admission::{BUDGET_NS, Decision, Launch, Limits, NO_LIMIT, admit_launch, wants_preemption};
 pub use busy::{BusyPeriod, Patience, daemon_is_dead, daemon_is_late, is_syncing};
-pub use class::{Admission, Class};
+pub use class::{Admission, Class, SharingMode};
 pub use preemption::{LEASE, Lease, Preemption, Step};
+pub use sm_cap::{may_cap, sm_cap};

@@ -1,58 +1,37 @@
 //! How the daemon is found, lost and found again: one connection for each GPU that the process uses.
 //!
-//! The first time, when a context is made, the daemon is waited for, at most [`PATIENCE`]. After that nothing waits: a
+//! The first time, when a context is made, the daemon is waited for, at most [`FIRST_ANSWER`]. After that nothing waits: a
 //! launch that sees the daemon gone connects and sends, a later launch receives. A process without a daemon runs without
 //! limits and says so once.
 
 #![deny(unsafe_code)]
 
 use crate::gpu::Gpu;
-use crate::lock::Lock;
-use crate::settings::{say_once, settings};
+use crate::link::{ABSENT, ATTACHED, Link, REFUSED, Wire};
+use crate::settings::{settings, warn_once};
 use crate::types::Device;
 use crate::{channels, notes, real, resolve};
+use share_core::Patience;
 use shm::{Connection, FileList, Message, OwnPage, SLOTS, TenantPage, VERSION, now_ns};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long the first answer may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
 /// Between attempts to find a daemon.
-const RETRY_NS: u64 = 100_000_000;
+const RETRY_NS: u64 = Patience::USUAL.heartbeat_ns;
 /// The same where there was one: the next is probably being started.
-const AGAIN_NS: u64 = 10_000_000;
-/// Between looks for an answer.
-const ANSWER_NS: u64 = 200_000;
+const AGAIN_NS: u64 = Patience::USUAL.late_ns;
+/// Between two checks for an answer.
+const ANSWER_NS: u64 = Patience::USUAL.recheck_busy_ns;
 /// An answer that has not come by then does not come.
-const ANSWER_MAX_NS: u64 = 1_000_000_000;
+const ANSWER_MAX_NS: u64 = Patience::USUAL.ahead_ns;
 /// Between attempts after a refusal.
 const REFUSED_NS: u64 = 5_000_000_000;
 /// The longest answer; longer ones are not for us.
 const ANSWER_BYTES: usize = 1024;
-
-/// How one GPU is connected to the daemon. What a launch looks at comes first.
-#[repr(C)]
-pub(crate) struct Link {
-    state: AtomicU32,
-    /// The generation that the daemon gave us.
-    generation: AtomicU64,
-    next_try_ns: AtomicU64,
-    uuid: OnceLock<Option<[u8; 16]>>,
-    wire: Lock<Wire>,
-}
-
-struct Wire {
-    connection: Option<Connection>,
-    /// When we asked over it, while there is no answer.
-    asked_ns: Option<u64>,
-}
-
-const ABSENT: u32 = 0;
-const ATTACHED: u32 = 1;
-const REFUSED: u32 = 2;
 
 /// Why there are no pages.
 enum Trouble {
@@ -64,48 +43,6 @@ enum Trouble {
     Refused,
     /// It speaks nonsense: tried again later.
     Nonsense,
-}
-
-impl Link {
-    pub(crate) const fn new() -> Link {
-        Link {
-            state: AtomicU32::new(ABSENT),
-            generation: AtomicU64::new(0),
-            next_try_ns: AtomicU64::new(0),
-            uuid: OnceLock::new(),
-            wire: Lock::new(Wire { connection: None, asked_ns: None }),
-        }
-    }
-
-    /// Whether there are pages of a daemon, alive or not.
-    #[inline]
-    pub(crate) fn attached(&self) -> bool {
-        self.state.load(Ordering::Acquire) == ATTACHED
-    }
-
-    /// Whether it is time to look for a daemon: there is none, or the one there was is in `doubt`.
-    #[inline]
-    pub(crate) fn due(&self, now_ns: u64, doubt: bool) -> bool {
-        (doubt || self.state.load(Ordering::Relaxed) == ABSENT) && now_ns >= self.next_try_ns.load(Ordering::Relaxed)
-    }
-
-    /// The generation that the daemon gave us.
-    #[inline]
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
-        self.uuid.get().copied().flatten()
-    }
-
-    /// In a child after `fork`: the connection is the parent's, and closed here.
-    pub(crate) fn forget(&self) {
-        self.wire.force_open();
-        *self.wire.lock() = Wire { connection: None, asked_ns: None };
-        self.state.store(ABSENT, Ordering::Release);
-        self.next_try_ns.store(0, Ordering::Relaxed);
-    }
 }
 
 /// Asks the daemon for pages, and waits for them.
@@ -121,7 +58,7 @@ pub(crate) fn first(gpu: &Gpu, device: Device) {
     if wire.connection.is_some() || !link.due(now_ns(), false) {
         return;
     }
-    let result = ask(gpu, &mut wire, PATIENCE).and_then(|()| answer(gpu, &mut wire));
+    let result = ask(gpu, &mut wire, FIRST_ANSWER).and_then(|()| answer(gpu, &mut wire));
     settle(gpu, &mut wire, result, true);
 }
 
@@ -203,9 +140,9 @@ fn answer(gpu: &Gpu, wire: &mut Wire) -> Result<(), Trouble> {
         }
         Ok(Message::Refused { version, text }) => {
             if version == VERSION {
-                say_once(&format!("the daemon refused this process: {text}; nothing is limited"));
+                warn_once(&format!("the daemon refused this process: {text}; nothing is limited"));
             } else {
-                say_once(&format!(
+                warn_once(&format!(
                     "the daemon speaks version {version} and this library version {VERSION}; nothing is limited"
                 ));
             }
@@ -250,7 +187,7 @@ fn accept(gpu: &Gpu, slot: u32, generation: u64, tenant: u32, files: &FileList) 
     new.preempted.store(old.preempted.load(Ordering::Relaxed), Ordering::Relaxed);
     let slots: Vec<_> = files[3..].iter().map(AsFd::as_fd).collect();
     window.fill(files[0].as_fd(), files[1].as_fd(), files[2].as_fd(), &slots)?;
-    notes::tell_all(window);
+    notes::publish_all(window);
     if let Some(control) = window.control().read() {
         window.own().class.store(control.class as u32, Ordering::Relaxed);
         window.own().priority.store(control.priority, Ordering::Relaxed);
@@ -288,6 +225,6 @@ fn settle(gpu: &Gpu, wire: &mut Wire, result: Result<(), Trouble>, first: bool) 
     wire.asked_ns = None;
     if first && link.state.load(Ordering::Relaxed) == ABSENT {
         let socket = settings().socket.display();
-        say_once(&format!("no daemon answers at {socket}; nothing is limited until one does"));
+        warn_once(&format!("no daemon answers at {socket}; nothing is limited until one does"));
     }
 }

@@ -6,8 +6,9 @@
 
 #![deny(unsafe_code)]
 
-use crate::gpu::captures;
+use crate::hot::HOT;
 use crate::types::Stream;
+use share_core::Patience;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const CAPTURES: usize = 64;
 
 /// Nobody waits longer for our own questions to be answered before a capture begins.
-const SETTLE_NS: u64 = 10_000_000;
+const SETTLE_NS: u64 = Patience::USUAL.late_ns;
 
 struct Capture {
     /// The stream + 1; 0 for nobody.
@@ -31,7 +32,7 @@ static ASKING: AtomicU32 = AtomicU32::new(0);
 /// Whether anything is captured.
 #[inline]
 pub(crate) fn active() -> bool {
-    captures().load(Ordering::Relaxed) != 0
+    HOT.captures.load(Ordering::Relaxed) != 0
 }
 
 /// Whether a launch by this thread on this stream is captured.
@@ -50,7 +51,7 @@ pub(crate) struct Asking(());
 pub(crate) fn ask() -> Option<Asking> {
     ASKING.fetch_add(1, Ordering::SeqCst);
     let asking = Asking(());
-    (captures().load(Ordering::SeqCst) == 0).then_some(asking)
+    (HOT.captures.load(Ordering::SeqCst) == 0).then_some(asking)
 }
 
 impl Drop for Asking {
@@ -83,7 +84,7 @@ pub(crate) fn over(stream: Stream) {
     for capture in &CAPTURING {
         let ended = capture.stream.compare_exchange(stream.0 as u64 + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
         if ended.is_ok() {
-            captures().fetch_sub(1, Ordering::SeqCst);
+            HOT.captures.fetch_sub(1, Ordering::SeqCst);
             return;
         }
     }
@@ -94,7 +95,7 @@ pub(crate) fn forget() {
     for capture in &CAPTURING {
         capture.stream.store(0, Ordering::Relaxed);
     }
-    captures().store(0, Ordering::SeqCst);
+    HOT.captures.store(0, Ordering::SeqCst);
     ASKING.store(0, Ordering::SeqCst);
 }
 

@@ -8,9 +8,9 @@
 
 #![deny(unsafe_code)]
 
-use crate::identity::{PLACES, Table};
+use crate::identity::{KernelTable, RECORDS};
 use crate::streams::Streams;
-use crate::unseen::{Looks, Unseen};
+use crate::untracked::{Tracking, Untracked};
 use share_core::Patience;
 use shm::TenantPage;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -21,36 +21,37 @@ const RUN: usize = 64;
 pub(crate) const WAITED_NS: u64 = 4_000;
 /// All of it, in thousandths.
 pub const WHOLE: u64 = 1000;
-/// The GPU is not thought to be busy for longer than this: whoever never waits for it would seem to be for ever.
-const AHEAD_MAX_NS: u64 = 2_000_000_000;
-/// No place.
+/// The longest time for which the clock thinks the GPU busy: a program that never waits for it would seem to be busy for
+/// ever. Other processes take less than that for rubbish already.
+const AHEAD_MAX_NS: u64 = 2 * Patience::USUAL.ahead_ns;
+/// No record.
 const NONE: u32 = u32::MAX;
 
 /// The clock of one GPU in one process. What a launch needs comes first, in one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Clock {
-    /// The place of what was launched last.
+    /// The record of what was launched last.
     last: AtomicU32,
     /// How much was launched since the GPU was last thought idle, and since when.
     run_length: AtomicU32,
     run_since_ns: AtomicU64,
-    /// Launches that were looked at.
+    /// Tracked launches.
     sequence: AtomicU64,
     /// When the last was.
     launched_ns: AtomicU64,
     /// What had been charged before the burst that is going on.
     burst_charged_ns: AtomicU64,
-    /// Launches that were not.
-    pub(crate) unseen: Unseen,
+    /// Untracked launches.
+    pub(crate) untracked: Untracked,
     /// The streams used since the GPU was idle.
     streams: Streams,
     /// What was launched since then.
     run: [AtomicU16; RUN],
-    pub(crate) looks: Looks,
+    pub(crate) tracking: Tracking,
 }
 
-const _: () = assert!(PLACES <= u16::MAX as usize && std::mem::offset_of!(Clock, streams) < 64);
+const _: () = assert!(RECORDS <= u16::MAX as usize && std::mem::offset_of!(Clock, streams) < 64);
 
 impl Clock {
     /// A clock of an idle GPU.
@@ -63,14 +64,14 @@ impl Clock {
             sequence: AtomicU64::new(0),
             launched_ns: AtomicU64::new(0),
             burst_charged_ns: AtomicU64::new(0),
-            unseen: Unseen::new(),
+            untracked: Untracked::new(),
             streams: Streams::new(),
             run: [const { AtomicU16::new(0) }; RUN],
-            looks: Looks::new(),
+            tracking: Tracking::new(),
         }
     }
 
-    /// The place of what was launched last, or one that is none.
+    /// The record of what was launched last, or one that is none.
     #[inline]
     pub(crate) fn last(&self) -> u32 {
         self.last.load(Relaxed)
@@ -78,14 +79,14 @@ impl Clock {
 
     /// Something is launched now. Returns what was charged for it.
     #[inline(always)]
-    pub fn launch(&self, page: &TenantPage, table: &Table, number: u32, stream: u64, now_ns: u64) -> u64 {
-        let place = table.place(number);
-        let duration = place.duration_ns();
+    pub fn launch(&self, page: &TenantPage, table: &KernelTable, number: u32, stream: u64, now_ns: u64) -> u64 {
+        let record = table.record(number);
+        let duration = record.duration_ns();
         let busy = page.busy_until_ns.load(Relaxed);
         let last = self.last.load(Relaxed);
         if busy <= now_ns {
             if last != NONE {
-                table.place(last).followed_by_gap(now_ns - busy);
+                table.record(last).followed_by_gap(now_ns - busy);
             }
             self.run_length.store(0, Relaxed);
             self.run_since_ns.store(now_ns, Relaxed);
@@ -97,7 +98,7 @@ impl Clock {
                 self.begin_burst(page, now_ns);
             }
         } else if last != NONE {
-            table.place(last).followed_by_gap(0);
+            table.record(last).followed_by_gap(0);
         }
         let length = self.run_length.load(Relaxed);
         self.run[length as usize % RUN].store(number as u16, Relaxed);
@@ -109,7 +110,7 @@ impl Clock {
 
         let until = busy.max(now_ns).saturating_add(duration).min(now_ns.saturating_add(AHEAD_MAX_NS));
         page.busy_until_ns.store(until, Relaxed);
-        page.gap_ns.store(place.gap_ns(), Relaxed);
+        page.gap_ns.store(record.gap_ns(), Relaxed);
         page.outstanding_ns.store(until - now_ns, Relaxed);
         page.charged_ns.fetch_add(duration, Relaxed);
         duration
@@ -118,13 +119,13 @@ impl Clock {
     /// How many launches there were, to be kept with an event that is recorded after them.
     #[inline]
     pub fn sequence(&self) -> u64 {
-        self.sequence.load(Relaxed).wrapping_add(self.unseen.launches())
+        self.sequence.load(Relaxed).wrapping_add(self.untracked.launches())
     }
 
-    /// Launches are looked at again in the middle of a burst.
+    /// Launches are tracked again in the middle of a burst.
     #[cold]
-    pub(crate) fn look_again(&self, page: &TenantPage, now_ns: u64) {
-        self.unseen.tell(page, &self.looks);
+    pub(crate) fn resume_tracking(&self, page: &TenantPage, now_ns: u64) {
+        self.untracked.publish(page, &self.tracking);
         // What came before the next launch, and when it is done, is not known.
         self.last.store(NONE, Relaxed);
         self.launched_ns.store(now_ns, Relaxed);
@@ -149,9 +150,9 @@ impl Clock {
     /// The GPU has done everything: at `now`, seen by a sync that began at `began`, or before that if it did not wait.
     /// `learn` says which part of the time was ours, in thousandths, where durations are to be taken from it and are not
     /// measured.
-    pub fn idle(&self, page: &TenantPage, table: &Table, began_ns: u64, now_ns: u64, learn: Option<u64>) {
-        self.unseen.tell(page, &self.looks);
-        let learn = learn.filter(|_| !self.looks.is_partly());
+    pub fn idle(&self, page: &TenantPage, table: &KernelTable, began_ns: u64, now_ns: u64, learn: Option<u64>) {
+        self.untracked.publish(page, &self.tracking);
+        let learn = learn.filter(|_| !self.tracking.is_partial());
         let busy = page.busy_until_ns.load(Relaxed);
         let length = self.run_length.load(Relaxed);
         let since = self.run_since_ns.load(Relaxed);
@@ -165,9 +166,9 @@ impl Clock {
             let run = &self.run[..length.min(RUN as u32) as usize];
             let sync = self.sequence() as u32;
             for number in run.iter().filter(|_| learn).map(|number| number.load(Relaxed)) {
-                let place = table.place(number.into());
-                if !place.measured() && place.is_corrected_first_by(sync) {
-                    place.correct(actual, predicted, ours < WHOLE);
+                let record = table.record(number.into());
+                if !record.measured() && record.is_corrected_first_by(sync) {
+                    record.correct(actual, predicted, ours < WHOLE);
                 }
             }
         }
@@ -188,7 +189,7 @@ impl Clock {
 
     #[inline(never)]
     fn begin_burst(&self, page: &TenantPage, now_ns: u64) {
-        self.looks.begin(self.sequence());
+        self.tracking.begin(self.sequence());
         self.burst_charged_ns.store(page.charged_ns.load(Relaxed), Relaxed);
         page.burst_since_ns.store(now_ns, Relaxed);
     }
@@ -198,36 +199,36 @@ impl Clock {
         let since = page.burst_since_ns.load(Relaxed);
         let length = done_ns.saturating_sub(since);
         let work = page.charged_ns.load(Relaxed).saturating_sub(self.burst_charged_ns.load(Relaxed));
-        if self.looks.end(self.sequence(), work) {
+        if self.tracking.end(self.sequence(), work) {
             page.bursts.fetch_add(1, Relaxed);
             page.burst_ns_total.fetch_add(length, Relaxed);
             page.burst_wait_ns_total.fetch_add(waited_ns, Relaxed);
             page.burst_work_ns_total.fetch_add(work, Relaxed);
             page.burst_ended(since, length, waited_ns, work);
         } else {
-            page.unseen_bursts.fetch_add(1, Relaxed);
-            page.unseen_burst_ns_total.fetch_add(length, Relaxed);
+            page.untracked_bursts.fetch_add(1, Relaxed);
+            page.untracked_burst_ns_total.fetch_add(length, Relaxed);
             page.burst_ended(since, length, waited_ns, 0);
         }
         page.last_burst_ns.store(length, Relaxed);
         page.burst_since_ns.store(0, Relaxed);
     }
 
-    /// Places mean others from here on.
+    /// Records are those of others from here on.
     pub fn forget(&self) {
         self.run_length.store(0, Relaxed);
         self.last.store(NONE, Relaxed);
     }
 
-    /// In a child after `fork`: what the parent launched is not ours to tell of.
-    pub(crate) fn forget_unseen(&self) {
-        self.unseen.forget();
-        self.looks.look_at_all();
+    /// In a child after `fork`: what the parent launched is not ours to count.
+    pub(crate) fn forget_untracked(&self) {
+        self.untracked.forget();
+        self.tracking.track_all();
     }
 
     /// Whether a kernel that goes to this stream follows another to the same.
     #[inline(always)]
-    pub(crate) fn goes_on_with(&self, stream: u64) -> bool {
+    pub(crate) fn continues_on(&self, stream: u64) -> bool {
         self.streams.is_last(stream)
     }
 }
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
     use crate::identity::kernel_key;
 
-    static TABLE: Table = Table::new();
+    static TABLE: KernelTable = KernelTable::new();
 
     fn page() -> &'static TenantPage {
         let window = Box::leak(Box::new(shm::PageWindow::reserve().unwrap()));
@@ -248,7 +249,7 @@ mod tests {
     fn work_queues_up_and_a_sync_ends_the_burst() {
         let (clock, page) = (Clock::new(), page());
         let number = TABLE.find(kernel_key(10, [1; 3], [1; 3], 0));
-        TABLE.place(number).measure(10_000);
+        TABLE.record(number).measure(10_000);
         for _ in 0..3 {
             clock.launch(page, &TABLE, number, 0, 1_000_000);
         }
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(page.last_burst_ns.load(Relaxed), 40_000);
         assert_eq!(page.burst_wait_ns_total.load(Relaxed), 40_000);
         assert_eq!(page.burst_work_ns_total.load(Relaxed), 30_000);
-        assert_eq!(TABLE.place(number).duration_ns(), 10_000, "measured ones are not guessed");
+        assert_eq!(TABLE.record(number).duration_ns(), 10_000, "measured ones are not guessed");
     }
 
     #[test]
@@ -275,7 +276,7 @@ mod tests {
             clock.idle(page, &TABLE, now, now + 10 * 40_000, Some(WHOLE));
             now += 1_000_000;
         }
-        let learned = TABLE.place(number).duration_ns();
+        let learned = TABLE.record(number).duration_ns();
         assert!((38_000..42_000).contains(&learned), "{learned}");
     }
 
@@ -283,14 +284,14 @@ mod tests {
     fn what_others_cost_is_not_taken_for_its_own() {
         let (clock, page) = (Clock::new(), page());
         let number = TABLE.find(kernel_key(16, [1; 3], [1; 3], 0));
-        let (mut now, place) = (1_000_000, TABLE.place(number));
+        let (mut now, record) = (1_000_000, TABLE.record(number));
         let mut learned = |took_ns, ours| {
             for _ in 0..100 {
                 clock.launch(page, &TABLE, number, 0, now);
                 clock.idle(page, &TABLE, now, now + took_ns, Some(ours));
                 now += 1_000_000;
             }
-            place.duration_ns()
+            record.duration_ns()
         };
         let beside = learned(80_000, 500);
         assert!((38_000..42_000).contains(&beside), "{beside}: nothing better is known");
@@ -305,14 +306,14 @@ mod tests {
     fn who_was_alone_for_a_moment_goes_on_learning_beside_others() {
         let (clock, page) = (Clock::new(), page());
         let number = TABLE.find(kernel_key(17, [1; 3], [1; 3], 0));
-        let (mut now, place) = (1_000_000, TABLE.place(number));
+        let (mut now, record) = (1_000_000, TABLE.record(number));
         let mut learned = |took_ns, ours, times| {
             for _ in 0..times {
                 clock.launch(page, &TABLE, number, 0, now);
                 clock.idle(page, &TABLE, now, now + took_ns, Some(ours));
                 now += 1_000_000;
             }
-            place.duration_ns()
+            record.duration_ns()
         };
         let first = learned(100_000, WHOLE, 3);
         assert!(first < 50_000, "{first}: three runs are too few");
@@ -324,7 +325,7 @@ mod tests {
     fn gaps_between_kernels_are_learned() {
         let (clock, page) = (Clock::new(), page());
         let number = TABLE.find(kernel_key(12, [1; 3], [1; 3], 0));
-        TABLE.place(number).measure(12_000);
+        TABLE.record(number).measure(12_000);
         let mut now = 1_000_000;
         for _ in 0..100 {
             clock.launch(page, &TABLE, number, 0, now);
@@ -351,7 +352,7 @@ mod tests {
     fn who_never_waits_is_not_busy_for_ever() {
         let (clock, page) = (Clock::new(), page());
         let number = TABLE.find(kernel_key(15, [1; 3], [1; 3], 0));
-        TABLE.place(number).measure(100_000_000);
+        TABLE.record(number).measure(100_000_000);
         for _ in 0..100 {
             clock.launch(page, &TABLE, number, 7, 1_000_000);
         }

@@ -10,32 +10,33 @@
 
 #![deny(unsafe_code)]
 
+use share_core::Patience;
 use shm::Note;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Identities that are kept. A program that launches more shares the last place among the rest.
-pub(crate) const PLACES: usize = 4096;
+/// Identities that are kept. A program that launches more shares the last record among the rest.
+pub(crate) const RECORDS: usize = 4096;
 /// Entries of the index, and those that an identity may be in.
-const ENTRIES: usize = 2 * PLACES;
+const ENTRIES: usize = 2 * RECORDS;
 const PROBES: usize = 16;
 /// Samples that are believed together.
 const ROUND: u32 = 8;
 /// What a kernel is thought to take before anything is known.
 pub const UNKNOWN_NS: u32 = 5_000;
-/// A run that is off by no more than this part of what was expected shows that it was known.
-const KNOWN_WITHIN: u64 = 8;
+/// A run that is off by no more than this part of what was expected, which is a sample's weight, shows that it was known.
+const KNOWN_WITHIN: u64 = ROUND as u64;
 /// What earlier runs say of a duration or gap is not believed beyond this.
-const RECALLED_MAX_NS: u32 = 1_000_000_000;
-/// [`Place::note`]: it is known to nobody but this run.
+const RECALLED_MAX_NS: u32 = Patience::USUAL.ahead_ns as u32;
+/// [`KernelRecord::note`]: it is known to nobody but this run.
 const NO_NOTE: u64 = 1;
 
 /// What is known about one identity.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct Place {
+pub struct KernelRecord {
     /// The identity; 0 for nobody, odd for a graph.
     key: AtomicU64,
-    /// The place of what was launched after it, the last time.
+    /// The record of what was launched after it, the last time.
     next: AtomicU32,
     duration_ns: AtomicU32,
     gap_ns: AtomicU32,
@@ -56,9 +57,12 @@ pub struct Place {
     note: AtomicU64,
 }
 
+/// The kernels and graphs of this process, on all GPUs.
+pub(crate) static KERNELS: KernelTable = KernelTable::new();
+
 /// What is known about all of them.
-pub struct Table {
-    places: [Place; PLACES + 1],
+pub struct KernelTable {
+    places: [KernelRecord; RECORDS + 1],
     /// Places by identity: the number + 1, or 0 for none.
     index: [AtomicU32; ENTRIES],
     /// Places before this one are taken, and none from that one on.
@@ -96,25 +100,25 @@ fn mix(hash: u64, word: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-impl Table {
+impl KernelTable {
     /// A table in which nobody is known.
     #[allow(clippy::new_without_default, reason = "only made as a constant")]
-    pub const fn new() -> Table {
-        Table {
-            places: [const { Place::EMPTY }; PLACES + 1],
+    pub const fn new() -> KernelTable {
+        KernelTable {
+            places: [const { KernelRecord::EMPTY }; RECORDS + 1],
             index: [const { AtomicU32::new(0) }; ENTRIES],
             taken: AtomicU32::new(0),
             end: AtomicU32::new(0),
         }
     }
 
-    /// The number of an identity's place, made up if it is new, where `last` is the place of what was launched before it.
-    /// A place that is none is the one of the rest, which so knows what is launched first.
+    /// The number of an identity's record, made up if it is new, where `last` is the record of what was launched before it.
+    /// A record that is none is the one of the rest, which so knows what is launched first.
     #[inline]
     pub fn find_after(&self, last: u32, key: u64) -> u32 {
-        let last = self.place(last);
+        let last = self.record(last);
         let next = last.next.load(Ordering::Relaxed);
-        if self.place(next).key.load(Ordering::Acquire) == key {
+        if self.record(next).key.load(Ordering::Acquire) == key {
             return next;
         }
         let number = self.find(key);
@@ -122,7 +126,7 @@ impl Table {
         number
     }
 
-    /// The number of an identity's place, made up if it is new.
+    /// The number of an identity's record, made up if it is new.
     #[inline(never)]
     pub fn find(&self, key: u64) -> u32 {
         let mut made = None;
@@ -136,13 +140,13 @@ impl Table {
                     Err(other) => there = other,
                 }
             }
-            if self.place(there - 1).key.load(Ordering::Acquire) == key && made != Some(there - 1) {
+            if self.record(there - 1).key.load(Ordering::Acquire) == key && made != Some(there - 1) {
                 self.unmake(made);
                 return there - 1;
             }
         }
         self.unmake(made);
-        PLACES as u32
+        RECORDS as u32
     }
 
     /// The entries of the index that an identity may be in.
@@ -150,12 +154,12 @@ impl Table {
         (0..PROBES).map(move |probe| &self.index[((key >> 20) as usize).wrapping_add(probe) % ENTRIES])
     }
 
-    /// Takes the next place that is free.
+    /// Takes the next record that is free.
     #[cold]
     fn make(&self, key: u64) -> Option<u32> {
         let first = self.taken.load(Ordering::Relaxed);
-        let number = (first..PLACES as u32).find(|number| self.place(*number).claim(key));
-        let taken = number.map_or(PLACES as u32, |number| number + 1);
+        let number = (first..RECORDS as u32).find(|number| self.record(*number).claim(key));
+        let taken = number.map_or(RECORDS as u32, |number| number + 1);
         self.taken.store(taken, Ordering::Relaxed);
         self.end.fetch_max(taken, Ordering::Relaxed);
         number
@@ -164,15 +168,15 @@ impl Table {
     #[cold]
     fn unmake(&self, made: Option<u32>) {
         if let Some(number) = made {
-            self.place(number).key.store(0, Ordering::Release);
+            self.record(number).key.store(0, Ordering::Release);
             self.taken.fetch_min(number, Ordering::Relaxed);
         }
     }
 
-    /// What is in a place.
+    /// What is in a record.
     #[inline]
-    pub fn place(&self, number: u32) -> &Place {
-        &self.places[(number as usize).min(PLACES)]
+    pub fn record(&self, number: u32) -> &KernelRecord {
+        &self.places[(number as usize).min(RECORDS)]
     }
 
     /// How many places were ever taken; those of what was forgotten count.
@@ -193,19 +197,19 @@ impl Table {
     fn forget_in<'a>(&self, entries: impl Iterator<Item = &'a AtomicU32>, is_gone: impl Fn(u64) -> bool) {
         for entry in entries {
             let Some(number) = entry.load(Ordering::Acquire).checked_sub(1) else { continue };
-            let place = self.place(number);
-            if is_gone(place.key.load(Ordering::Relaxed)) {
+            let record = self.record(number);
+            if is_gone(record.key.load(Ordering::Relaxed)) {
                 entry.store(0, Ordering::Release);
-                place.key.store(0, Ordering::Release);
+                record.key.store(0, Ordering::Release);
                 self.taken.fetch_min(number, Ordering::Relaxed);
             }
         }
     }
 }
 
-impl Place {
-    #[allow(clippy::declare_interior_mutable_const, reason = "what every place of a table begins as")]
-    pub(crate) const EMPTY: Place = Place {
+impl KernelRecord {
+    #[allow(clippy::declare_interior_mutable_const, reason = "what every record of a table begins as")]
+    pub(crate) const EMPTY: KernelRecord = KernelRecord {
         key: AtomicU64::new(0),
         next: AtomicU32::new(0),
         duration_ns: AtomicU32::new(UNKNOWN_NS),
@@ -376,26 +380,26 @@ impl Place {
 mod tests {
     use super::*;
 
-    static TABLE: Table = Table::new();
+    static TABLE: KernelTable = KernelTable::new();
 
     #[test]
     fn identities_are_told_apart_and_kept_until_forgotten() {
         let key = |function, grid| kernel_key(function, [grid, 1, 1], [128, 1, 1], 0);
         let first = TABLE.find(key(1, 1));
-        TABLE.place(first).measure(77_000);
+        TABLE.record(first).measure(77_000);
         assert_ne!(TABLE.find(key(1, 2)), first);
         assert_ne!(TABLE.find(key(2, 1)), first);
         assert_eq!(TABLE.find(key(1, 1)), first);
-        assert_eq!(TABLE.place(first).duration_ns(), 77_000);
+        assert_eq!(TABLE.record(first).duration_ns(), 77_000);
         let graph = TABLE.find(graph_key(1));
-        TABLE.place(graph).set_kernels(3);
+        TABLE.record(graph).set_kernels(3);
         TABLE.forget_kernels();
-        assert_eq!(TABLE.place(TABLE.find(key(1, 1))).duration_ns(), u64::from(UNKNOWN_NS));
-        assert_eq!(TABLE.place(TABLE.find(graph_key(1))).kernels(), 3);
+        assert_eq!(TABLE.record(TABLE.find(key(1, 1))).duration_ns(), u64::from(UNKNOWN_NS));
+        assert_eq!(TABLE.record(TABLE.find(graph_key(1))).kernels(), 3);
         TABLE.forget(graph_key(1));
-        assert_eq!(TABLE.place(TABLE.find(graph_key(1))).kernels(), 0);
+        assert_eq!(TABLE.record(TABLE.find(graph_key(1))).kernels(), 0);
         for function in 0..100_000 {
-            assert!(TABLE.find(key(function, 1)) as usize <= PLACES);
+            assert!(TABLE.find(key(function, 1)) as usize <= RECORDS);
         }
     }
 
@@ -405,27 +409,27 @@ mod tests {
 
     #[test]
     fn what_follows_is_found_whatever_followed_before() {
-        static TABLE: Table = Table::new();
+        static TABLE: KernelTable = KernelTable::new();
         let numbers: Vec<u32> = (1..=3).map(|function| TABLE.find_after(u32::MAX, key(function))).collect();
         assert_eq!(numbers, [0, 1, 2], "those that come after each other are neighbours");
         for (last, function) in [(0, 2), (0, 2), (0, 3), (0, 2), (2, 2), (u32::MAX, 1), (u32::MAX, 1)] {
             assert_eq!(TABLE.find_after(last, key(function)), function as u32 - 1);
         }
         TABLE.forget_kernels();
-        assert_eq!(TABLE.find_after(u32::MAX, key(7)), 0, "in the place of what was forgotten");
+        assert_eq!(TABLE.find_after(u32::MAX, key(7)), 0, "in the record of what was forgotten");
         assert_eq!(TABLE.find_after(0, key(1)), 1, "as something new");
     }
 
     #[test]
     fn a_table_that_is_full_has_room_for_what_comes_after_it_was_forgotten() {
-        static TABLE: Table = Table::new();
+        static TABLE: KernelTable = KernelTable::new();
         let graph = TABLE.find(graph_key(1));
         for round in 0..3 {
             let found = |function: usize| TABLE.find(key(round * 10_000 + function));
             let kept: Vec<u32> = (0..2_000).map(found).collect();
-            assert!(kept.iter().all(|number| (*number as usize) < PLACES), "round {round}");
+            assert!(kept.iter().all(|number| (*number as usize) < RECORDS), "round {round}");
             assert_eq!((0..2_000).map(found).collect::<Vec<_>>(), kept);
-            let rest = (2_000..6_000).filter(|function| found(*function) as usize == PLACES).count();
+            let rest = (2_000..6_000).filter(|function| found(*function) as usize == RECORDS).count();
             assert!(rest > 1_000, "{rest} of them had no room");
             TABLE.forget_kernels();
         }
@@ -434,7 +438,7 @@ mod tests {
 
     #[test]
     fn threads_that_meet_the_same_at_once_agree() {
-        static TABLE: Table = Table::new();
+        static TABLE: KernelTable = KernelTable::new();
         let meet = || (0..2_000).map(|function| TABLE.find(key(function))).collect::<Vec<u32>>();
         std::thread::scope(|scope| {
             let others: Vec<_> = (0..4).map(|_| scope.spawn(meet)).collect();
@@ -446,65 +450,65 @@ mod tests {
         let mut numbers = meet();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 2_000, "each has a place of its own");
+        assert_eq!(numbers.len(), 2_000, "each has a record of its own");
     }
 
     #[test]
     fn a_busy_neighbour_hardly_moves_an_estimate() {
-        let place = Place::EMPTY;
-        place.measure(210_000);
+        let record = KernelRecord::EMPTY;
+        record.measure(210_000);
         for round in 0..200 {
-            place.measure(if round % 5 == 0 { 100_000 } else { 200_000 });
-            assert!(place.duration_ns() == 100_000 || round < 8, "{round}: {}", place.duration_ns());
+            record.measure(if round % 5 == 0 { 100_000 } else { 200_000 });
+            assert!(record.duration_ns() == 100_000 || round < 8, "{round}: {}", record.duration_ns());
         }
         for _ in 0..16 {
-            place.measure(150_000);
+            record.measure(150_000);
         }
-        assert_eq!(place.duration_ns(), 150_000, "it really takes longer now");
+        assert_eq!(record.duration_ns(), 150_000, "it really takes longer now");
     }
 
     #[test]
     fn what_all_of_a_round_allow_is_believed() {
-        let (place, slice) = (Place::EMPTY, 2_000_000);
+        let (record, slice) = (KernelRecord::EMPTY, 2_000_000);
         for (at_least, at_most) in [(3_000, 2_003_000), (1_300_000, 3_300_000), (2_000_000, 4_020_000)] {
-            place.measure_between(at_least, at_most, slice);
+            record.measure_between(at_least, at_most, slice);
         }
-        assert_eq!(place.duration_ns(), 2_003_000, "too long is better than too short until it is known");
+        assert_eq!(record.duration_ns(), 2_003_000, "too long is better than too short until it is known");
         for _ in 3..ROUND {
-            place.measure_between(1_900_000, 3_900_000, slice);
+            record.measure_between(1_900_000, 3_900_000, slice);
         }
-        assert_eq!(place.duration_ns(), 2_002_396);
+        assert_eq!(record.duration_ns(), 2_002_396);
         for _ in 0..ROUND {
-            place.measure_between(10_000, 2_010_000, slice);
+            record.measure_between(10_000, 2_010_000, slice);
         }
-        assert_eq!(place.duration_ns(), 2_000_000, "a short one would not always have been interrupted");
+        assert_eq!(record.duration_ns(), 2_000_000, "a short one would not always have been interrupted");
     }
 
     #[test]
     fn syncs_teach_durations() {
-        let place = Place::EMPTY;
+        let record = KernelRecord::EMPTY;
         for _ in 0..60 {
-            let predicted = place.duration_ns() * 10;
-            place.correct(120_000, predicted, false);
+            let predicted = record.duration_ns() * 10;
+            record.correct(120_000, predicted, false);
         }
-        assert!((11_000..13_000).contains(&place.duration_ns()), "{}", place.duration_ns());
-        place.correct(u64::MAX, 0, true);
-        place.correct(0, u64::MAX, false);
+        assert!((11_000..13_000).contains(&record.duration_ns()), "{}", record.duration_ns());
+        record.correct(u64::MAX, 0, true);
+        record.correct(0, u64::MAX, false);
     }
 
     #[test]
     fn gaps_are_believed_slowly_and_doubted_at_once() {
-        let place = Place::EMPTY;
+        let record = KernelRecord::EMPTY;
         for _ in 0..50 {
-            place.followed_by_gap(100_000);
+            record.followed_by_gap(100_000);
         }
-        assert!(place.gap_ns() > 90_000);
-        place.followed_by_gap(0);
-        place.followed_by_gap(0);
-        assert!(place.gap_ns() < 30_000);
+        assert!(record.gap_ns() > 90_000);
+        record.followed_by_gap(0);
+        record.followed_by_gap(0);
+        assert!(record.gap_ns() < 30_000);
         for _ in 0..30 {
-            place.followed_by_gap(0);
+            record.followed_by_gap(0);
         }
-        assert_eq!(place.gap_ns(), 0);
+        assert_eq!(record.gap_ns(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The C library's own `dlsym`.
+//! The C library's own `dlsym`, and which addresses are ours.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -28,4 +28,19 @@ pub(crate) fn find_real_dlsym() -> *mut c_void {
         REAL_DLSYM.store(real, Ordering::Release);
     }
     real
+}
+
+/// Whether an address is in this library.
+pub(crate) fn is_ours(address: *mut ()) -> bool {
+    let own = object_of(is_ours as *const ());
+    own.is_some() && object_of(address) == own
+}
+
+/// Where the library or program that an address is in was loaded.
+fn object_of(address: *const ()) -> Option<usize> {
+    // SAFETY: all bytes zero are a `Dl_info` of null pointers.
+    let mut information = unsafe { std::mem::zeroed::<libc::Dl_info>() };
+    // SAFETY: the address is not dereferenced, and the information is ours to write.
+    let found = unsafe { libc::dladdr(address.cast(), &mut information) };
+    (found != 0).then_some(information.dli_fbase as usize)
 }

@@ -1,13 +1,12 @@
-//! What earlier runs of this program knew of its kernels, and what this one knows for the next.
+//! Notes about a program's kernels, from earlier runs and for later ones.
 //!
 //! Handles differ from run to run, so a kernel is known by its name and how it is launched, and a graph by how many
 //! kernels it has and how many graphs were made before it. Names are those that the program asked the driver for; a
-//! function whose name was never seen is learned anew in every run. The daemon keeps the notes, one page for a process.
+//! function whose name was never asked for is measured again in every run. The daemon keeps the notes, one page for a process.
 
 #![deny(unsafe_code)]
 
-use crate::gpu::{Gpu, IDENTITIES};
-use crate::identity::{Place, kernel_key};
+use crate::identity::{KERNELS, KernelRecord, kernel_key};
 use shm::{PageWindow, now_ns, stable_hash};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,8 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const FUNCTIONS: usize = 16_384;
 const PROBES: usize = 16;
 /// Places whose notes are written for each millisecond since the last time, and at least.
-const TOLD_PER_MS: u64 = 2;
-const TOLD_LEAST: u64 = 8;
+const PUBLISHED_PER_MS: u64 = 2;
+const PUBLISHED_MIN: u64 = 8;
 
 static NAMES: Names = Names::new();
 static GRAPHS: AtomicU64 = AtomicU64::new(0);
@@ -77,43 +76,43 @@ pub(crate) fn of_next_graph(kernels: u32) -> u64 {
 
 /// Something new is launched: what is known of it from earlier runs is believed until it is measured.
 #[cold]
-pub(crate) fn introduce(window: &PageWindow, place: &Place, identity: Option<u64>) {
-    place.set_note(identity);
+pub(crate) fn introduce(window: &PageWindow, record: &KernelRecord, identity: Option<u64>) {
+    record.set_note(identity);
     if let Some(note) = identity.and_then(|key| window.notes().find(key)) {
-        place.recall(note.duration_ns, note.gap_ns);
+        record.recall(note.duration_ns, note.gap_ns);
     }
 }
 
-/// How far telling has come.
-pub(crate) struct Telling {
+/// How far publishing has come.
+pub(crate) struct Progress {
     next: AtomicU32,
-    told_ns: AtomicU64,
+    published_ns: AtomicU64,
 }
 
-impl Telling {
-    pub(crate) const fn new() -> Telling {
-        Telling { next: AtomicU32::new(0), told_ns: AtomicU64::new(0) }
+impl Progress {
+    pub(crate) const fn new() -> Progress {
+        Progress { next: AtomicU32::new(0), published_ns: AtomicU64::new(0) }
     }
 }
 
 /// Writes some of what is known for the next run, as many as are due.
-pub(crate) fn tell_some(gpu: &Gpu, window: &PageWindow) {
-    let (telling, now_ns) = (&gpu.telling, now_ns());
-    let passed = now_ns.saturating_sub(telling.told_ns.swap(now_ns, Ordering::Relaxed)) / 1_000_000;
-    let count = passed.saturating_mul(TOLD_PER_MS).max(TOLD_LEAST).min(u64::from(IDENTITIES.count())) as u32;
-    let first = telling.next.fetch_add(count, Ordering::Relaxed);
-    tell(window, first, count);
+pub(crate) fn publish_some(progress: &Progress, window: &PageWindow) {
+    let now_ns = now_ns();
+    let passed = now_ns.saturating_sub(progress.published_ns.swap(now_ns, Ordering::Relaxed)) / 1_000_000;
+    let count = passed.saturating_mul(PUBLISHED_PER_MS).max(PUBLISHED_MIN).min(u64::from(KERNELS.count())) as u32;
+    let first = progress.next.fetch_add(count, Ordering::Relaxed);
+    publish(window, first, count);
 }
 
 /// Writes all of it: the page is a new one.
-pub(crate) fn tell_all(window: &PageWindow) {
-    tell(window, 0, IDENTITIES.count());
+pub(crate) fn publish_all(window: &PageWindow) {
+    publish(window, 0, KERNELS.count());
 }
 
-fn tell(window: &PageWindow, first: u32, count: u32) {
-    let all = IDENTITIES.count().max(1);
+fn publish(window: &PageWindow, first: u32, count: u32) {
+    let all = KERNELS.count().max(1);
     for number in (0..count).map(|index| first.wrapping_add(index) % all) {
-        if let Some(note) = IDENTITIES.place(number).note() {
+        if let Some(note) = KERNELS.record(number).note() {
             window.notes().put(note);
         }
     }
@@ -141,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn what_one_run_told_the_next_believes_until_it_measures() {
+    fn notes_of_one_run_serve_the_next_until_it_measures() {
         let window = PageWindow::reserve().unwrap();
-        let place = IDENTITIES.place(IDENTITIES.find(kernel_key(0xbeef, [1; 3], [1; 3], 0)));
-        introduce(&window, place, Some(77 << 20));
-        assert!(place.note().is_none(), "nothing is known yet");
-        place.measure(1_000_000);
-        tell_all(&window);
-        let next = Place::EMPTY;
+        let record = KERNELS.record(KERNELS.find(kernel_key(0xbeef, [1; 3], [1; 3], 0)));
+        introduce(&window, record, Some(77 << 20));
+        assert!(record.note().is_none(), "nothing is known yet");
+        record.measure(1_000_000);
+        publish_all(&window);
+        let next = KernelRecord::EMPTY;
         introduce(&window, &next, Some(77 << 20));
         assert_eq!(next.duration_ns(), 1_000_000);
         next.measure(400_000);

@@ -26,13 +26,14 @@ use crate::channels::{self, Kind, Object};
 use crate::gpu::{self, Gpu};
 use crate::rivals::rivals;
 use share_core::{LEASE, Patience, Preemption, Step, wants_preemption};
-use shm::{Admission, Mode, now_ns};
+use shm::{Admission, SharingMode, now_ns};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two polls while it may have to be fast, and while not.
-const POLL: Duration = Duration::from_micros(50);
-const POLL_SLOWLY: Duration = Duration::from_millis(2);
+/// Between two polls while it may have to be fast: four in a lease, so that it is renewed in time.
+const POLL: Duration = Duration::from_nanos(LEASE.length_ns / 4);
+/// Between two polls otherwise: a busy period of others counts for no less after its predicted end.
+const POLL_SLOWLY: Duration = Duration::from_nanos(Patience::USUAL.idle_ns);
 /// As precise as that asks for, in nanoseconds.
 const TIMER_SLACK: usize = 1_000;
 const STACK_BYTES: usize = 128 << 10;
@@ -43,7 +44,7 @@ const DISABLE_CHANNELS: u32 = 0x2080_110b;
 const PREEMPT: u32 = 0xa06c_0105;
 /// As many as one call takes.
 const CHANNELS: usize = 64;
-/// One that took long is remembered over about so many.
+/// A preemption that took long is remembered over about so many.
 const LEAVES_OVER: u64 = 64;
 /// Where nothing could be asked.
 const NOT_ASKED: u32 = u32::MAX;
@@ -79,7 +80,8 @@ struct PreemptGroup {
 const _: () = assert!(size_of::<PreemptGroup>() == 8);
 
 static RUNS: AtomicBool = AtomicBool::new(false);
-/// Sees to it that there is the thread.
+
+/// Starts the thread if it does not run.
 #[cold]
 pub(crate) fn begin() {
     if RUNS.swap(true, Ordering::AcqRel) {
@@ -95,7 +97,7 @@ pub(crate) fn begin() {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const program_s, std::ptr::null_mut()) };
 }
 
-/// Whether there is no need to.
+/// Whether the thread runs.
 #[inline]
 pub(crate) fn runs() -> bool {
     RUNS.load(Ordering::Relaxed)
@@ -152,7 +154,7 @@ struct Own {
 }
 
 impl Own {
-    /// Looks at the pages, and does what is to be done. Returns when to poll again.
+    /// Reads the pages, and disables or enables channels. Returns when to poll again.
     fn poll(&mut self, gpu: &Gpu) -> Duration {
         let now = now_ns();
         let (mut wanted, mut soon) = (false, false);
@@ -164,7 +166,7 @@ impl Own {
             let refused = page.preempt_capability.load(Ordering::Relaxed) > 1;
             let rivals = rivals(window, control.above);
             let reason = wants_preemption(now, &control.limits(), rivals, &Patience::USUAL);
-            wanted = works && !refused && control.mode == Mode::Time && reason;
+            wanted = works && !refused && control.mode == SharingMode::Temporal && reason;
             soon = works && control.admission == Admission::Exclusive;
         }
         self.count(gpu, now);
@@ -197,7 +199,7 @@ impl Own {
             // Nothing is disabled, and nothing to be enabled.
             self.channels.clear();
         }
-        let status = take_off(self.subdevice, &self.channels);
+        let status = preempt_channels(self.subdevice, &self.channels);
         let all = status == 0;
         self.preemption.disabled(all);
         self.counted_ns = if all { began_ns } else { 0 };
@@ -233,8 +235,8 @@ impl Own {
     }
 }
 
-/// Disables channels and sees that nothing of them is on the GPU. What the driver answered.
-fn take_off(subdevice: Option<&Object>, channels: &[(u32, u32)]) -> u32 {
+/// Disables channels and preempts what they run. Returns what the driver answered.
+fn preempt_channels(subdevice: Option<&Object>, channels: &[(u32, u32)]) -> u32 {
     let status = switch(subdevice, true, channels, true);
     if status != 0 || preempt_groups(channels) == 0 {
         return status;
@@ -242,7 +244,7 @@ fn take_off(subdevice: Option<&Object>, channels: &[(u32, u32)]) -> u32 {
     switch(subdevice, true, channels, false)
 }
 
-/// Preempts the groups of channels. What the driver answered.
+/// Preempts the groups of channels. Returns what the driver answered.
 fn preempt_groups(channels: &[(u32, u32)]) -> u32 {
     let mut groups: Vec<(u32, u32)> = channels.iter().filter_map(|channel| channels::group_of(*channel)).collect();
     groups.sort_unstable();
@@ -257,7 +259,7 @@ fn preempt_groups(channels: &[(u32, u32)]) -> u32 {
     groups.iter().map(preempt).find(|status| *status != 0).unwrap_or(0)
 }
 
-/// Disables channels, or enables them. What the driver answered.
+/// Disables or enables channels. Returns what the driver answered.
 fn switch(subdevice: Option<&Object>, disable: bool, channels: &[(u32, u32)], scheduling_only: bool) -> u32 {
     // Without a channel of this GPU there is none.
     let Some(subdevice) = subdevice else { return NOT_ASKED };

@@ -3,8 +3,8 @@
 //! The driver is opened by its name, as runtimes do it, which finds the one that is loaded already; programs load it late
 //! and out of sight of `RTLD_NEXT`.
 
-use crate::lookup::real_dlsym;
-use crate::table::{Entry, HOOKS, Library, TABLE, is_ours};
+use crate::lookup::{is_ours, real_dlsym};
+use crate::table::{Entry, HOOKS, Library, TABLE};
 use crate::types::{Context, CuResult, Device, Event, Function, Graph, LaunchConfig, Opaque, SUCCESS, Stream};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -2,7 +2,7 @@
 
 #![deny(unsafe_code)]
 
-use crate::gpu::bits;
+use crate::bits::bits;
 use share_core::BusyPeriod;
 use shm::{PageWindow, STATE_LIVE};
 

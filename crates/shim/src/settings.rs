@@ -1,4 +1,4 @@
-//! What the environment says, read once: `WEFT_SOCKET`, `WEFT_TENANT`, `WEFT_QUIET`, `WEFT_DISABLE`.
+//! The environment, read once: `WEFT_SOCKET`, `WEFT_TENANT`, `WEFT_QUIET`, `WEFT_DISABLE`.
 
 use shm::Name;
 use std::io::Write;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What was asked for.
+/// The settings of a process.
 pub(crate) struct Settings {
     /// Where the daemon listens.
     pub(crate) socket: PathBuf,
     /// Which tenant this process belongs to.
     pub(crate) tenant: Option<Name>,
-    /// Say nothing on stderr.
+    /// Write no warnings.
     quiet: bool,
     /// Let everything pass, as if the library were not there.
     pub(crate) disabled: bool,
@@ -34,10 +34,10 @@ pub(crate) fn settings() -> &'static Settings {
     })
 }
 
-/// Tells the person at the terminal, once in the life of a process, why no share holds.
-pub(crate) fn say_once(text: &str) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !settings().quiet && !SAID.swap(true, Ordering::Relaxed) {
+/// Writes a warning to stderr, once in the life of a process.
+pub(crate) fn warn_once(text: &str) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if !settings().quiet && !WARNED.swap(true, Ordering::Relaxed) {
         // One write, so that lines of several processes do not mix. Nobody can be told that it failed.
         let _ = std::io::stderr().write_all(format!("weft: {text}\n").as_bytes());
     }

@@ -8,12 +8,13 @@
 
 #![deny(unsafe_code)]
 
+use share_core::Patience;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Streams that are kept beside the last one. Of more, the oldest is forgotten.
 const OTHERS: usize = 8;
-/// What a stream was given so long ago is done, though nobody waited for it.
-const FORGOTTEN_NS: u64 = 100_000_000;
+/// Work that a stream got so long ago is done, though nobody waited for it. Nobody believes a wait for twice as long.
+const FORGOTTEN_NS: u64 = Patience::USUAL.sync_ns / 2;
 /// No stream.
 const NONE: u64 = u64::MAX;
 

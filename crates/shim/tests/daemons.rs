@@ -501,27 +501,27 @@ fn what_one_run_learned_the_next_knows() {
 }
 
 #[test]
-fn who_is_alone_is_looked_at_again_when_somebody_comes() {
+fn a_lone_tenant_is_tracked_again_when_another_comes() {
     const EVERY: u64 = 20;
     let machine = Machine::new();
     let daemon = Daemon::start(&machine, |control| control.others.store(0, Ordering::Relaxed));
     let mut child = machine.start(program(&machine, "bursts").args(["--bursts", "100000"]));
-    // Of so many more bursts, in thousandths, how many were looked at.
-    let looked_at = |bursts: u64| {
+    // Of so many more bursts, in thousandths, how many were tracked.
+    let tracked = |bursts: u64| {
         let seen = || daemon.pages().first().map_or((0, 0), |page| (page.launches, page.bursts));
         let (launches, before) = seen();
         machine.run_until(&daemon, "launches", || seen().0 >= launches + bursts * EVERY);
-        let (now, looked_at) = seen();
-        (looked_at - before) * EVERY * 1000 / (now - launches)
+        let (now, tracked) = seen();
+        (tracked - before) * EVERY * 1000 / (now - launches)
     };
-    looked_at(100);
-    let alone = looked_at(300);
+    tracked(100);
+    let alone = tracked(300);
     daemon.control(0, |control| control.others.store(2, Ordering::Relaxed));
-    looked_at(20);
-    let beside_others = looked_at(300);
+    tracked(20);
+    let beside_others = tracked(300);
     daemon.control(0, |control| control.others.store(0, Ordering::Relaxed));
-    looked_at(20);
-    let again = looked_at(300);
+    tracked(20);
+    let again = tracked(300);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(alone < 100 && beside_others > 900 && again < 100, "{alone}, {beside_others}, {again}");

@@ -225,22 +225,22 @@ fn requests_as_frameworks_make_them_are_seen_as_they_are() {
     }
 }
 
-/// Most launches of a tenant that is alone are not looked at; those that are say what the others are charged.
+/// Most launches of a tenant that is alone are untracked, and charged what the tracked ones took.
 #[test]
 fn who_is_alone_is_counted_exactly_and_charged_what_it_used() {
     // Plain, with a graph now and then and in every burst, and with another stream in every second.
-    for (with, most_looked_at) in [("--none", 100), ("--graph", 150), ("--side", 700)] {
+    for (with, most_tracked) in [("--none", 100), ("--graph", 150), ("--side", 700)] {
         let every = if with == "--side" { "2" } else { "40" };
         let page = &check_alone("bursts", &["--bursts", "1000", with, every])[0];
-        let bursts = page.bursts + page.unseen_bursts;
+        let bursts = page.bursts + page.untracked_bursts;
         assert!((950..=1050).contains(&bursts), "{with}: {bursts} bursts of 1000");
-        assert!((32..most_looked_at).contains(&page.bursts), "{with}: {} bursts were looked at", page.bursts);
+        assert!((32..most_tracked).contains(&page.bursts), "{with}: {} bursts were tracked", page.bursts);
         let used_ns = (page.launches + page.graph_kernels) * 20_000;
         let charged = page.charged_ns * 100 / used_ns;
         assert!((75..=150).contains(&charged), "{with}: charged {charged}% of what was used");
     }
     let page = &check_alone("bursts", &["--graph", "1"])[0];
-    assert_eq!(page.unseen_bursts, 0, "what a kernel takes is not known where there is always a graph");
+    assert_eq!(page.untracked_bursts, 0, "what a kernel takes is not known where there is always a graph");
 }
 
 #[test]
@@ -248,10 +248,10 @@ fn threads_and_gpus_of_who_is_alone_are_counted_exactly() {
     check_alone("bursts", &["--threads", "4", "--every", "7", "--us", "3"]);
     let pages = check_alone("bursts", &["--threads", "4", "--turns", "1", "--every", "7", "--us", "3"]);
     // A thread that is done leaves work behind, which the others do not wait for.
-    assert!(pages[0].unseen_bursts > 100, "of 1600: {pages:?}");
+    assert!(pages[0].untracked_bursts > 100, "of 1600: {pages:?}");
     let pages = check_with("bursts", &["--second", "1"], &[("FAKECUDA_GPUS", "2")], alone);
     assert_eq!(pages.iter().map(|page| page.launches).collect::<Vec<_>>(), [401 * 20, 30]);
-    assert!((100..=210).contains(&pages[0].unseen_bursts), "until it used the other: {pages:?}");
+    assert!((100..=210).contains(&pages[0].untracked_bursts), "until it used the other: {pages:?}");
 }
 
 #[test]

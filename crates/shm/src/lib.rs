@@ -34,12 +34,11 @@ pub use map::{OwnPage, Page, SeenPage, page_in, read_only};
 pub use message::{DecodeError, Message, Name, message_version};
 pub use notes::{NOTES, Note, NotesPage, stable_hash};
 pub use page::{
-    BUDGET_NS, ControlPage, GATE_HELD, GATE_STEP, MAGIC, PAGE_BYTES, SLICED_NS, SLOTS, STATE_FREE, STATE_LIVE,
-    TenantPage, VERSION,
+    ControlPage, GATE_HELD, GATE_STEP, MAGIC, PAGE_BYTES, SLICED_NS, SLOTS, STATE_FREE, STATE_LIVE, TenantPage, VERSION,
 };
 pub use segment::{Access, Segment};
-pub use share_core::{Admission, Class, NO_LIMIT};
+pub use share_core::{Admission, BUDGET_NS, Class, NO_LIMIT, Patience, SharingMode};
 pub use socket::{Connection, FileList, Listener, MAX_MESSAGE, Peer, socket_path};
-pub use view::{Control, Ended, Mode, Tenant};
+pub use view::{Control, Ended, Tenant};
 #[cfg(not(loom))]
 pub use window::{PageWindow, Seen};

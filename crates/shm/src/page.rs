@@ -11,7 +11,7 @@
 //! clamp; decisions between tenants rest on what the daemon wrote, never on what a tenant says its own rank is.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
-use share_core::NO_LIMIT;
+use share_core::{BUDGET_NS, LEASE, NO_LIMIT};
 #[cfg(not(loom))]
 use std::mem::offset_of;
 
@@ -34,11 +34,9 @@ pub const GATE_HELD: u32 = 1;
 /// [`ControlPage::gate`]: what is added at every change, so that no change is missed by somebody who goes to sleep.
 pub const GATE_STEP: u32 = 2;
 
-/// How much best-effort work may be outstanding unless the daemon says otherwise.
-pub const BUDGET_NS: u64 = 200_000;
-/// Work of a program that takes turns may be on the GPU for so long after its own clock says that it is done: with one
-/// twentieth of the GPU it takes twenty times as long.
-pub const SLICED_NS: u64 = 10_000_000_000;
+/// In temporal mode, work may be on the GPU for so long after its own clock says that it is done: as long as it may be
+/// preempted in one go.
+pub const SLICED_NS: u64 = LEASE.most_ns;
 
 /// How many bursts a page remembers: all of a tick, where they take more than an eighth of a millisecond.
 pub(crate) const ENDED: usize = 16;
@@ -111,9 +109,9 @@ pub struct TenantPage {
     /// The GPU time that was charged in them.
     pub burst_work_ns_total: AtomicU64,
     /// Other bursts that ended: launches of which were only counted.
-    pub unseen_bursts: AtomicU64,
+    pub untracked_bursts: AtomicU64,
     /// Their lengths together.
-    pub unseen_burst_ns_total: AtomicU64,
+    pub untracked_burst_ns_total: AtomicU64,
     reserved_bursts: AtomicU64,
 
     /// Bytes of GPU memory in use by this process.
@@ -198,7 +196,7 @@ pub struct ControlPage {
     pub revision: AtomicU32,
     /// The slots of all other processes on this GPU, one bit each, so that nobody need look for them.
     pub others: AtomicU64,
-    /// A [`Mode`](crate::Mode).
+    /// A [`SharingMode`](crate::SharingMode).
     pub mode: AtomicU32,
     /// 0 is the most important of ten.
     pub priority: AtomicU32,
@@ -207,7 +205,7 @@ pub struct ControlPage {
     /// A futex word: [`GATE_HELD`], and a sequence number in the other bits. Changed with [`ControlPage::set_gate`].
     pub gate: AtomicU32,
     reserved_word: AtomicU32,
-    /// How much work may be outstanding; only best-effort tenants are held to it. 0 means [`BUDGET_NS`].
+    /// How much work may be outstanding; only best-effort tenants are held to it. 0 means [`BUDGET_NS`](share_core::BUDGET_NS).
     pub budget_ns: AtomicU64,
     /// The slots whose tenants are more important than this one, one bit each: launches yield to their bursts.
     pub above: AtomicU64,
@@ -281,8 +279,9 @@ impl TenantPage {
         let bursts = [&self.bursts, &self.burst_ns_total, &self.last_burst_ns, &self.generation];
         let memory = [&self.used_bytes, &self.peak_bytes, &self.refused, &self.syncing_since_ns];
         let more = [&self.burst_wait_ns_total, &self.burst_work_ns_total, &self.confined, &self.preemptions];
-        let unseen = [&self.unseen_bursts, &self.unseen_burst_ns_total, &self.ended_bursts, &self.leaves_ns];
-        for word in clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more).chain(&unseen)
+        let untracked = [&self.untracked_bursts, &self.untracked_burst_ns_total, &self.ended_bursts, &self.leaves_ns];
+        for word in
+            clock.iter().chain(&launches).chain(&time).chain(&bursts).chain(&memory).chain(&more).chain(&untracked)
         {
             word.store(0, Ordering::Relaxed);
         }

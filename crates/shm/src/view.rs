@@ -4,25 +4,8 @@
 //! become the value that grants the least.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::page::{BUDGET_NS, ControlPage, ENDED, GATE_HELD, MAGIC, SLOTS, STATE_LIVE, TenantPage, VERSION};
-use share_core::{Admission, Class, Limits, NO_LIMIT};
-
-/// How tenants share a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Mode {
-    /// One after the other.
-    Time = 0,
-    /// Side by side, under MPS.
-    Space = 1,
-}
-
-impl Mode {
-    /// The mode with this number; numbers without a mode are [`Mode::Time`].
-    pub fn from_word(word: u32) -> Mode {
-        if word == Mode::Space as u32 { Mode::Space } else { Mode::Time }
-    }
-}
+use crate::page::{ControlPage, ENDED, GATE_HELD, MAGIC, SLOTS, STATE_LIVE, TenantPage, VERSION};
+use share_core::{Admission, BUDGET_NS, Class, Limits, NO_LIMIT, SharingMode};
 
 /// The least important priority.
 const PRIORITY_LAST: u32 = 9;
@@ -55,8 +38,8 @@ pub struct Tenant {
     pub last_burst_ns: u64,
     pub burst_wait_ns_total: u64,
     pub burst_work_ns_total: u64,
-    pub unseen_bursts: u64,
-    pub unseen_burst_ns_total: u64,
+    pub untracked_bursts: u64,
+    pub untracked_burst_ns_total: u64,
     pub used_bytes: u64,
     pub peak_bytes: u64,
     pub refused: u64,
@@ -130,8 +113,8 @@ impl TenantPage {
             last_burst_ns: word(&self.last_burst_ns),
             burst_wait_ns_total: word(&self.burst_wait_ns_total),
             burst_work_ns_total: word(&self.burst_work_ns_total),
-            unseen_bursts: word(&self.unseen_bursts),
-            unseen_burst_ns_total: word(&self.unseen_burst_ns_total),
+            untracked_bursts: word(&self.untracked_bursts),
+            untracked_burst_ns_total: word(&self.untracked_burst_ns_total),
             used_bytes: word(&self.used_bytes),
             peak_bytes: word(&self.peak_bytes),
             refused: word(&self.refused),
@@ -169,7 +152,7 @@ pub struct Control {
     pub held: bool,
     pub class: Class,
     pub priority: u32,
-    pub mode: Mode,
+    pub mode: SharingMode,
     pub allowed_ns: u64,
     pub budget_ns: u64,
     pub above: u64,
@@ -196,7 +179,7 @@ impl Control {
         held: false,
         class: Class::Latency,
         priority: 0,
-        mode: Mode::Time,
+        mode: SharingMode::Temporal,
         allowed_ns: NO_LIMIT,
         budget_ns: BUDGET_NS,
         above: 0,
@@ -240,7 +223,7 @@ impl ControlPage {
             held: gate & GATE_HELD != 0,
             class: Class::from_word(self.class.load(Ordering::Relaxed)),
             priority: self.priority.load(Ordering::Relaxed).min(PRIORITY_LAST),
-            mode: Mode::from_word(self.mode.load(Ordering::Relaxed)),
+            mode: SharingMode::from_word(self.mode.load(Ordering::Relaxed)),
             allowed_ns: word(&self.allowed_ns),
             budget_ns: if budget_ns == 0 { BUDGET_NS } else { budget_ns },
             above: word(&self.above),

@@ -4,7 +4,7 @@
 //! imports nothing yet: what it then takes from that module counts. A module that only re-exports what its children
 //! have does not import them.
 
-mod tokens;
+pub(crate) mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use tokens::{is_name, tokens, without_tests};

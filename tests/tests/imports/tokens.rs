@@ -1,7 +1,7 @@
 //! Words and marks of a Rust source, without its comments, its literals and what is only there for tests.
 
 /// Tokens of `text`: words, `::` as one, and every other mark alone.
-pub(super) fn tokens(text: &str) -> Vec<String> {
+pub(crate) fn tokens(text: &str) -> Vec<String> {
     let text: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -38,7 +38,7 @@ pub(super) fn tokens(text: &str) -> Vec<String> {
 }
 
 /// What is left of `tokens` without the items under `#[cfg(test)]`, and the modules among those that have their own file.
-pub(super) fn without_tests(tokens: &[String]) -> (Vec<String>, Vec<String>) {
+pub(crate) fn without_tests(tokens: &[String]) -> (Vec<String>, Vec<String>) {
     let marker = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut files, mut at) = (Vec::new(), Vec::new(), 0);
     while at < tokens.len() {
@@ -60,7 +60,7 @@ pub(super) fn without_tests(tokens: &[String]) -> (Vec<String>, Vec<String>) {
 }
 
 /// Whether `token` is a word, and no mark.
-pub(super) fn is_name(token: &str) -> bool {
+pub(crate) fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 

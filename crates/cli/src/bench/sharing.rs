@@ -22,13 +22,13 @@ use crate::workload::interrupt::Interrupt;
 use anyhow::{Context, Result};
 use clap::Args;
 use figures::{PairFigures, figures};
-use node::sharing::Gpus;
 use pairs::Pair;
 use plan::Plan;
 use policy::Span;
 use results::{Machine, Options, Results};
 use serde::Serialize;
 use settings::Setting;
+use share_client::Gpus;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -6,9 +6,9 @@
 
 use crate::output::Misuse;
 use anyhow::{Context, Result, bail};
-use node::sharing::{Answer, Change, Client, Question, Status, TenantStatus};
 use policy::surface;
 use rpc::{Percent, Share, ShareAsked};
+use share_client::{Answer, Change, Client, Question, Status, TenantStatus};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Shares {
         }
         let Some((first, ..)) = found.first() else { return Ok(Err(reason(&whose, &status))) };
         if let Some(wanted) = gpu {
-            let is = |gpu: &node::sharing::GpuStatus| gpu.index.to_string() == wanted || gpu.uuid.starts_with(wanted);
+            let is = |gpu: &share_client::GpuStatus| gpu.index.to_string() == wanted || gpu.uuid.starts_with(wanted);
             if let Some((other, ..)) = found.iter().find(|(gpu, ..)| !is(gpu)) {
                 let text = format!("measure on GPU {wanted}: its workers are on GPU {}, {}", other.index, other.name);
                 return Err(Misuse(format!("{text}; leave out --gpu, or deploy it there")).into());

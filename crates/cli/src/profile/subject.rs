@@ -1,11 +1,11 @@
 //! What a profile is about: a digest of the model or the program, and the machine.
 
 use crate::output::{Misuse, reason};
-use node::sharing::Gpus;
 use policy::Span;
 use ring::digest::{Context, SHA256};
 use rpc::profile::Date;
 use rpc::{Kind, ModelSpec};
+use share_client::Gpus;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;

@@ -5,8 +5,9 @@
 
 use crate::output::Misuse;
 use anyhow::{Context, Result};
-use node::sharing::{Client, Config, Daemon, Gpus, Place};
+use daemon::{Config, Daemon};
 use policy::sharing::SharingConfig;
+use share_client::{Client, DaemonPaths, Gpus};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ const IDLE_EXIT: &str = "60s";
 /// The daemon, or an error that says how to start one.
 pub(crate) fn reach() -> Result<Client> {
     Client::find()?.ok_or_else(|| {
-        let place = Place::own();
+        let place = DaemonPaths::own();
         let text = "no daemon shares GPUs here; `weft run` and `weft node` start one";
         Misuse(format!("reach {}: {text}", place.socket.display())).into()
     })
@@ -32,7 +33,7 @@ pub(crate) fn reach_or_start() -> Result<Client> {
     if let Some(client) = Client::find()? {
         return Ok(client);
     }
-    let place = Place::own();
+    let place = DaemonPaths::own();
     let begun = Instant::now();
     start(&place).with_context(|| "start a daemon that shares GPUs")?;
     loop {
@@ -49,7 +50,7 @@ pub(crate) fn reach_or_start() -> Result<Client> {
     }
 }
 
-fn start(place: &Place) -> Result<()> {
+fn start(place: &DaemonPaths) -> Result<()> {
     place.prepare()?;
     let log = place.log();
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&log);
@@ -85,7 +86,7 @@ pub(crate) fn share_only(
     crate::logging::start();
     // Two daemons would give the same GPU away twice.
     if let Some(client) = Client::find()? {
-        anyhow::bail!("share GPUs at {}: a daemon is there already", client.place.socket.display());
+        anyhow::bail!("share GPUs at {}: a daemon is there already", client.paths.socket.display());
     }
     let gpus = Gpus::find();
     if let Some(problem) = &gpus.problem {
@@ -96,7 +97,7 @@ pub(crate) fn share_only(
     }
     let idle_exit = idle_exit.map(|idle| Duration::from_nanos(idle.nanos()));
     crate::runtime::runtime()?.block_on(async {
-        let daemon = Daemon::start(Config { place: Place::own(), gpus, idle_exit, record, sharing })?;
+        let daemon = Daemon::start(Config { paths: DaemonPaths::own(), gpus, idle_exit, record, sharing })?;
         let stop = daemon.stopper();
         let signal = crate::signal::wait_for_signal();
         let mut ended = tokio::task::spawn_blocking(move || daemon.join());
@@ -117,10 +118,10 @@ pub(crate) fn share_beside(sharing: SharingConfig) -> Option<Daemon> {
         return None;
     }
     if let Ok(Some(client)) = Client::find() {
-        tracing::info!(socket = %client.place.socket.display(), "another daemon shares the GPUs here");
+        tracing::info!(socket = %client.paths.socket.display(), "another daemon shares the GPUs here");
         return None;
     }
-    match Daemon::start(Config { place: Place::own(), gpus, idle_exit: None, record: None, sharing }) {
+    match Daemon::start(Config { paths: DaemonPaths::own(), gpus, idle_exit: None, record: None, sharing }) {
         Ok(daemon) => Some(daemon),
         Err(error) => {
             tracing::info!("not sharing GPUs here: {error:#}");

@@ -6,11 +6,11 @@ use crate::output::{Misuse, print, print_json};
 use crate::table::{align, row};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use node::sharing::{Answer, Change, Question, TenantStatus};
 use rpc::ShareAsked;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
+use share_client::{Answer, Change, Question, TenantStatus};
 use std::time::{Duration, Instant};
 
 /// List programs that run in the background, and those that ended.

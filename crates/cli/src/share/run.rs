@@ -9,9 +9,9 @@ use super::{ShareArguments, daemon, library, program, supervise};
 use crate::output::{Exit, Misuse};
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use node::sharing::{Answer, Client, Question, Register, Registered, environment};
 use policy::sharing::Class;
 use rpc::{Share, ShareAsked};
+use share_client::{Answer, Client, Question, Register, Registered, environment};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -101,7 +101,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
 
     let mut command = Command::new(&file);
     command.arg0(name).args(&arguments.program[1..]);
-    command.envs(environment(&client.place, &registered, &library, std::env::var_os("LD_PRELOAD")));
+    command.envs(environment(&client.paths, &registered, &library, std::env::var_os("LD_PRELOAD")));
     command.env_remove(super::job::OWN);
     let _connection = client.survive_exec()?;
     let error = command.exec();

@@ -5,9 +5,9 @@ use crate::admin::Server;
 use crate::output::{Misuse, print, print_json};
 use anyhow::{Result, bail};
 use clap::Args;
-use node::sharing::{Answer, Change, Question};
 use rpc::{ShareAsked, Workers};
 use serde_json::json;
+use share_client::{Answer, Change, Question};
 
 /// Change the share of a program that runs, or how many workers a model has.
 ///

@@ -2,9 +2,9 @@
 
 use super::daemon;
 use super::job::Job;
-use node::sharing::TenantStatus;
 use rpc::share::class_name;
 use serde_json::{Value, json};
+use share_client::TenantStatus;
 
 /// What is known of the programs with one name.
 #[derive(Debug, Default)]
@@ -60,8 +60,8 @@ impl Whereabouts {
                 let (given, used) = (tenant.given_permille / 10, tenant.used_permille / 10);
                 told += &format!("; is given {given}% and uses {used}% now");
             }
-            if tenant.stretched_permille > share.request.permille() {
-                told += &format!("; its load asks for {}%", tenant.stretched_permille / 10);
+            if tenant.boost_permille > share.request.permille() {
+                told += &format!("; its load asks for {}%", tenant.boost_permille / 10);
             }
             told += "\n";
             let lines = [&tenant.placed, &tenant.note].into_iter().filter(|line| !line.is_empty());

@@ -35,9 +35,9 @@ pub(super) fn main(arguments: &Arguments) -> anyhow::Result<()> {
         let replayed = policy::sharing::journal::replay(&text);
         let replayed = replayed.map_err(|problem| Misuse(format!("replay {shown}: {problem}")))?;
         if arguments.json {
-            return print_json(&serde_json::json!({ "looks": replayed.looks, "actions": replayed.actions }));
+            return print_json(&serde_json::json!({ "looks": replayed.ticks, "actions": replayed.actions }));
         }
-        return print(&format!("{} looks led to the same {} actions\n", replayed.looks, replayed.actions));
+        return print(&format!("{} looks led to the same {} actions\n", replayed.ticks, replayed.actions));
     }
     let replayed =
         sim::replay(&text, &arguments.policy).map_err(|problem| Misuse(format!("replay {shown}: {problem}")))?;

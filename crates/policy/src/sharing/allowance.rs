@@ -21,7 +21,7 @@ impl SharingConfig {
     /// What a tenant wants is what it wanted over this long, if that is more than over the window: it wakes faster than it
     /// falls asleep.
     fn lately(&self) -> Span {
-        self.tick.scale(10, 1)
+        self.moment()
     }
 }
 

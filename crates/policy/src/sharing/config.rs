@@ -6,18 +6,19 @@
 
 use super::WHOLE;
 use crate::Span;
+use share_core::Patience;
 
 /// The parameters. `SharingConfig::default()` is what programs get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharingConfig {
-    /// How often the controller looks when nothing happens. Below a millisecond it costs a percent of a core; above ten,
+    /// How often the controller ticks when nothing happens. Below a millisecond it costs a percent of a core; above ten,
     /// whoever comes back waits for it.
     pub tick: Span,
     /// Shares are kept over this long: short enough that nobody notices turns, long enough for several kernels.
     pub window: Span,
     /// Nobody waits longer than this for what it used: one wrong reading stops nobody for good.
     pub debt_most: Span,
-    /// What nobody who wants it is denied, in thousandths of the GPU: a program that waits for ever looks like one that hangs.
+    /// What nobody who wants it is denied, in thousandths of the GPU: a program that waits for ever ticks like one that hangs.
     pub share_least: u32,
     /// What tenants can use in all is never thought to be less, in thousandths: switching after every millisecond loses a
     /// fifth of an H200.
@@ -79,6 +80,15 @@ impl Default for SharingConfig {
     }
 }
 
+/// What nobody is denied comes to no more than a quarter of the GPU for all tenants together, in thousandths: it is there to
+/// keep programs alive, not to divide the GPU.
+pub(super) const SHARE_LEAST_MAX: u32 = WHOLE / 4;
+
+/// By how much an M/D/1 queue at half load gets less likely to be one longer: the solution of `(e^x - 1) / 2 = x`.
+const QUEUE_DECAY: f64 = 1.256_431_208_626_17;
+/// The same for how many requests its busy period has: `1/2 e^(1/2)` for each, as a logarithm.
+const PERIOD_DECAY: f64 = 0.193_147_180_559_945;
+
 /// A parameter as files, journals and sweeps know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
@@ -128,7 +138,7 @@ impl SharingConfig {
             budget_most: Span::from_micros(1), Span::from_secs(1);
         }
         numbers {
-            share_least: 0, 250;
+            share_least: 0, SHARE_LEAST_MAX as u64;
             capacity_least: 1, 1_000;
             tail_slack: 0, 10_000;
             rate_slack: 0, 10_000;
@@ -212,9 +222,63 @@ impl SharingConfig {
         self.tick.scale(2, 1)
     }
 
+    /// Best-effort work in flight while no latency program works: it lasts until a daemon that does not tick counts as late.
+    pub(super) fn free_budget(&self) -> Span {
+        self.tick + Span::from_nanos(Patience::USUAL.late_ns)
+    }
+
     /// The part of requests that may be late.
     pub(super) fn allowed(&self) -> f64 {
         f64::from(self.late.clamp(1, 500)) / 1_000.0
+    }
+
+    /// The part of requests that may be late for what best-effort work is always given: a fifth of all that may.
+    fn allowed_always(&self) -> f64 {
+        self.allowed() / 5.0
+    }
+
+    /// Whether a chance is `fine`, and whether it is `bad`, before what is late by itself is added.
+    pub(super) fn chances(&self) -> (f64, f64) {
+        (self.allowed() / 2.0, self.allowed() * 1.8)
+    }
+
+    /// The score at which the sequential test ends: as often wrong one way as the other.
+    pub(super) fn bound(&self) -> f64 {
+        let error = f64::from(self.error.clamp(1, 400)) / 1_000.0;
+        ((1.0 - error) / error).ln()
+    }
+
+    /// So many busy periods that are surely late decide the test.
+    pub(super) fn decisive(&self) -> u64 {
+        let (fine, bad) = self.chances();
+        (self.bound() / (bad / fine).ln()).ceil() as u64
+    }
+
+    /// How many others the slowest requests wait for when they come at random at half load, the slowest being as many as may
+    /// be late. Above half load the same is assumed, which is less slack than there is.
+    pub(super) fn queue_at_half(&self) -> u64 {
+        ((0.5 / self.allowed()).ln().max(0.0) / QUEUE_DECAY) as u64
+    }
+
+    /// A busy period with so many bursts counts as one that never ends: at half load, fewer are as long than may always be
+    /// late.
+    pub(super) fn endless(&self) -> u32 {
+        (-self.allowed_always().ln() / PERIOD_DECAY) as u32
+    }
+
+    /// Means are over about so many bursts: twice those of the longest busy period, which so cannot move them alone.
+    pub(super) fn mean_over(&self) -> u64 {
+        2 * u64::from(self.endless()).max(1)
+    }
+
+    /// Means of intervals are over about so many, so that an odd one moves them by no more than the slack.
+    pub(super) fn intervals(&self) -> u64 {
+        u64::from(WHOLE / self.tail_slack.clamp(1, WHOLE))
+    }
+
+    /// A part of a time that is no more than the slack.
+    pub(super) fn slack_of(&self, time: Span) -> Span {
+        time.scale(self.tail_slack.into(), WHOLE.into())
     }
 
     /// Where a level is between the one above [`GAPS`] and the highest: from 0 to 1.
@@ -233,7 +297,7 @@ impl SharingConfig {
 
     /// The part of the SMs of best-effort work on a level, in thousandths: the least up to where it is beside others, and
     /// from there to all in equal steps.
-    pub(super) fn space(&self, level: usize) -> u32 {
+    pub(super) fn sm_cap(&self, level: usize) -> u32 {
         let least = self.space_least.min(WHOLE);
         least + (f64::from(WHOLE - least) * self.height(level)).round() as u32
     }
@@ -251,9 +315,10 @@ impl SharingConfig {
 
     /// How long before somebody is expected best-effort work has to be told to leave the GPU: as long as it took to
     /// leave, and as long to change hands as a slice is worth. Until that was seen, three times as long.
-    pub(super) fn lead(&self, leaves_within: Span) -> Span {
-        let leaves_within = if leaves_within == Span::ZERO { self.slice_least.scale(3, 1) } else { leaves_within };
-        leaves_within + self.slice_least
+    pub(super) fn lead(&self, preempts_within: Span) -> Span {
+        let preempts_within =
+            if preempts_within == Span::ZERO { self.slice_least.scale(3, 1) } else { preempts_within };
+        preempts_within + self.slice_least
     }
 
     /// For how long held work is let go now and then, so that it does not look as if it hung.
@@ -264,7 +329,7 @@ impl SharingConfig {
     /// The part of the time that held work is let go, in thousandths: what it was promised, and at least a fifth of what may
     /// be late anyway.
     pub(super) fn moments(&self, request: u32) -> u32 {
-        request.max(self.late / 5).max(1)
+        request.max((1_000.0 * self.allowed_always()) as u32).max(1)
     }
 }
 

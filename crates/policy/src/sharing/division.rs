@@ -1,10 +1,10 @@
 //! Who gets how much of a GPU: requests first, then what is left by importance and, among equals, fairly.
 //!
 //! 1. Nobody is given more than its limit.
-//! 2. Whoever wants something has a hundredth of the GPU, whoever else wants it all: a program that waits for ever looks
+//! 2. Whoever wants something has a hundredth of the GPU, whoever else wants it all: a program that waits for ever ticks
 //!    like one that hangs.
 //! 3. Whoever wants its request has it, as long as the requests of the more important leave room.
-//! 4. Whoever's load asks for more than its request, up to what it is stretched to, has that next.
+//! 4. A tenant whose load asks for more than its request gets that next, up to its boost.
 //! 5. What nobody guaranteed goes to whoever wants it, the most important first, in equal parts among equals.
 //! 6. What nobody wants is everybody's headroom, up to the limit: a tenant that starts to want more is not held back
 //!    until the next division.
@@ -12,10 +12,8 @@
 //! Best-effort tenants give way launch by launch, so theirs is all that the others did not *use*. The others give way
 //! to each other only through this division, so theirs is what the others do not *want*.
 
+use super::config::SHARE_LEAST_MAX;
 use super::{Class, WHOLE};
-
-/// What nobody is denied comes to no more than this for all of them, in thousandths.
-const LEAST_OF_ALL: u32 = WHOLE / 4;
 
 /// What a tenant may have, and what it could use. All in thousandths of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +25,7 @@ pub struct Claim {
     /// Guaranteed.
     pub request: u32,
     /// What its load asks for at present, after everybody's guarantees; no more than its request means nothing.
-    pub stretched: u32,
+    pub boost: u32,
     /// Never exceeded.
     pub limit: u32,
     /// The part of the time in which it had work or waited to launch some.
@@ -46,7 +44,7 @@ impl Claim {
 /// `least`.
 pub fn divide(capacity: u32, least: u32, claims: &[Claim]) -> Vec<u32> {
     let hungry = claims.iter().filter(|claim| claim.wants() > 0).count().max(1) as u32;
-    let least = least.min(LEAST_OF_ALL / hungry);
+    let least = least.min(SHARE_LEAST_MAX / hungry);
     let mut given: Vec<u32> = claims.iter().map(|claim| claim.wants().min(least)).collect();
     let gives_way = |index: usize| claims[index].class == Class::BestEffort;
     let firm_least: u32 = (0..claims.len()).filter(|index| !gives_way(*index)).map(|index| given[index]).sum();
@@ -55,7 +53,7 @@ pub fn divide(capacity: u32, least: u32, claims: &[Claim]) -> Vec<u32> {
     order.sort_by_key(|index| claims[*index].rank);
     let ranks: Vec<&[usize]> = order.chunk_by(|one, other| claims[*one].rank == claims[*other].rank).collect();
     raise(&mut left, &ranks, claims, &mut given, |claim| claim.request);
-    raise(&mut left, &ranks, claims, &mut given, |claim| claim.stretched);
+    raise(&mut left, &ranks, claims, &mut given, |claim| claim.boost);
     let (firm, yielding): (Vec<&[usize]>, Vec<&[usize]>) = ranks.iter().partition(|equals| !gives_way(equals[0]));
     fill(&mut left, &firm, claims, &mut given);
     if !yielding.is_empty() {
@@ -103,7 +101,7 @@ fn fill(left: &mut u32, ranks: &[&[usize]], claims: &[Claim], given: &mut [u32])
 mod tests {
     use super::*;
 
-    /// `class priority request limit demand used`, and what it is stretched to, one tenant a line, and what each is given.
+    /// `class priority request limit demand used`, and its boost, one tenant a line, and what each is given.
     #[track_caller]
     fn check(capacity: u32, claims: &str, expected: &[u32]) {
         let claim = |line: &str| {
@@ -118,7 +116,7 @@ mod tests {
                 class,
                 rank: class as u32 * 16 + number(1),
                 request: number(2),
-                stretched: words.get(6).map_or(0, |word| word.parse().expect("a number")),
+                boost: words.get(6).map_or(0, |word| word.parse().expect("a number")),
                 limit: number(3),
                 demand: number(4),
                 used: number(5),
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stretched_has_more_once_every_promise_is_kept() {
+    fn a_boost_is_given_after_every_promise() {
         // Without it, equals have the same.
         check(1000, "latency 5 200 800 1000 0\n latency 5 200 800 1000 0", &[500, 500]);
         check(1000, "latency 5 200 800 1000 0 700\n latency 5 200 800 1000 0", &[750, 250]);

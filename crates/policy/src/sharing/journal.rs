@@ -1,6 +1,6 @@
 //! The life of one GPU's sharing as lines of text: what was seen, and what was wanted done.
 //!
-//! A look is a line for each tenant, one for each burst of it that ended, and the line `look` with the time in nanoseconds;
+//! A tick is a line for each tenant, one for each burst of it that ended, and the line `look` with the time in nanoseconds;
 //! the actions that followed stand below it, each after `>`. Fed to the same code again, the same lines give the same
 //! actions: trouble that was seen live is a file that shows it again.
 //!
@@ -55,10 +55,10 @@ impl Recorder {
     }
 
     /// Looks at everybody and says what to do.
-    pub fn look(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
+    pub fn update(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
         let before = out.len();
-        self.sharing.look(now, view, out);
-        self.note(|text| write_look(text, now, view).and_then(|()| write_actions(text, &out[before..])));
+        self.sharing.update(now, view, out);
+        self.note(|text| write_tick(text, now, view).and_then(|()| write_actions(text, &out[before..])));
     }
 
     /// What has been written since the last time; `None` when nobody wants it.
@@ -78,17 +78,17 @@ impl Recorder {
     }
 }
 
-fn write_look(out: &mut String, now: Time, view: &GpuView) -> std::fmt::Result {
+fn write_tick(out: &mut String, now: Time, view: &GpuView) -> std::fmt::Result {
     let or_none = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
     for tenant in &view.tenants {
-        let TenantView { id, class, priority, request, stretched, limit, bursts, .. } = tenant;
+        let TenantView { id, class, priority, request, boost, limit, bursts, .. } = tenant;
         let [charged, wanted, burst] = [tenant.charged, tenant.wanted, tenant.burst].map(Span::nanos);
-        let [space, slices, preemptible] = [tenant.space, tenant.slices, tenant.preemptible].map(u8::from);
+        let [space, slices, preemptible] = [tenant.spatial, tenant.slices, tenant.preemptible].map(u8::from);
         let (objective, memory) = (or_none(tenant.objective.map(Span::nanos)), or_none(tenant.memory_limit));
-        write!(out, "tenant {} {} {priority} {request} {stretched} {limit}", id.0, class_name(*class))?;
+        write!(out, "tenant {} {} {priority} {request} {boost} {limit}", id.0, class_name(*class))?;
         write!(out, " {charged} {wanted} {burst} {bursts} {objective}")?;
-        let leaves_within = tenant.leaves_within.nanos();
-        writeln!(out, " space={space} slices={slices} preemptible={preemptible} {leaves_within} {memory}")?;
+        let preempts_within = tenant.preempts_within.nanos();
+        writeln!(out, " space={space} slices={slices} preemptible={preemptible} {preempts_within} {memory}")?;
         for Burst { process, began, took, alone, undisturbed } in &tenant.ended {
             let (began, took, alone) = (began.nanos(), took.nanos(), alone.nanos());
             writeln!(out, "burst {} {process} {began} {took} {alone} {}", id.0, u8::from(*undisturbed))?;
@@ -112,7 +112,7 @@ fn write_actions(out: &mut String, actions: &[Action]) -> std::fmt::Result {
             Action::SetSlice { tenant, slice } => {
                 writeln!(out, "> slice {} {}", tenant.0, slice.map_or(0, Span::nanos))?;
             }
-            Action::SetSpace { tenant, permille } => writeln!(out, "> space {} {permille}", tenant.0)?,
+            Action::SetSmCap { tenant, permille } => writeln!(out, "> space {} {permille}", tenant.0)?,
             Action::Reserve { tenant, from, until } => {
                 writeln!(out, "> reserve {} {} {}", tenant.0, from.nanos(), until.nanos())?;
             }
@@ -143,7 +143,7 @@ fn admission_name(admission: Admission) -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// Looks.
-    pub looks: usize,
+    pub ticks: usize,
     /// Actions that followed, all as written.
     pub actions: usize,
 }
@@ -159,7 +159,7 @@ pub fn replay(text: &str) -> Result<Replayed, String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines().enumerate().peekable();
     let mut recorder: Option<Recorder> = None;
-    let mut replayed = Replayed { looks: 0, actions: 0 };
+    let mut replayed = Replayed { ticks: 0, actions: 0 };
     let (mut view, mut last) = (GpuView::default(), Time::ZERO);
     let (mut config, mut first) = (SharingConfig::default(), Controller::default());
     while let Some((number, line)) = lines.next() {
@@ -177,7 +177,7 @@ pub fn replay(text: &str) -> Result<Replayed, String> {
                     }
                 }
             }
-            ("parameter", Some(recorder)) if replayed.looks == 0 => {
+            ("parameter", Some(recorder)) if replayed.ticks == 0 => {
                 let name = words.next().unwrap_or_default();
                 config.set(name, words.next().unwrap_or_default()).map_err(place)?;
                 *recorder = Recorder::new(first, &config, false);
@@ -193,10 +193,10 @@ pub fn replay(text: &str) -> Result<Replayed, String> {
                 }
                 last = now;
                 let (mut actions, mut got) = (Vec::new(), String::new());
-                recorder.look(now, &view, &mut actions);
+                recorder.update(now, &view, &mut actions);
                 write_actions(&mut got, &actions).expect("a string takes all that is written to it");
                 view.tenants.clear();
-                replayed.looks += 1;
+                replayed.ticks += 1;
                 for got in got.lines() {
                     if lines.peek().is_none() {
                         break;
@@ -235,7 +235,7 @@ fn read_tenant<'a>(words: &mut impl Iterator<Item = &'a str>, view: &GpuView) ->
         other => return Err(format!("`{}` is no class", other.unwrap_or_default())),
     };
     let priority = small(words)?.min(u8::MAX.into()) as u8;
-    let (request, stretched, limit) = (small(words)?, small(words)?, small(words)?);
+    let (request, boost, limit) = (small(words)?, small(words)?, small(words)?);
     let mut span = || number_of(words).map(Span::from_nanos);
     let (charged, wanted, burst) = (span()?, span()?, span()?);
     let bursts = number_of(words)?;
@@ -246,14 +246,14 @@ fn read_tenant<'a>(words: &mut impl Iterator<Item = &'a str>, view: &GpuView) ->
         _ => Err(format!("`{name}=0` or `{name}=1` is missing")),
     };
     let (space, slices, preemptible) = (flag("space")?, flag("slices")?, flag("preemptible")?);
-    let leaves_within = Span::from_nanos(number_of(words)?);
+    let preempts_within = Span::from_nanos(number_of(words)?);
     let memory_limit = optional(words)?;
     Ok(TenantView {
         id,
         class,
         priority,
         request,
-        stretched,
+        boost,
         limit,
         charged,
         wanted,
@@ -261,10 +261,10 @@ fn read_tenant<'a>(words: &mut impl Iterator<Item = &'a str>, view: &GpuView) ->
         bursts,
         ended: Vec::new(),
         objective,
-        space,
+        spatial: space,
         slices,
         preemptible,
-        leaves_within,
+        preempts_within,
         memory_limit,
     })
 }
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A latency tenant whose bursts are late at times, and one or two others, for so many looks.
+    /// A latency tenant whose bursts are late at times, and one or two others, for so many ticks.
     fn record(steps: &[(u8, u16, bool)]) -> String {
         let mut recorder = Recorder::new(Controller::Weft, &SharingConfig::default(), true);
         let (mut text, mut actions) = (String::new(), Vec::new());
@@ -325,7 +325,7 @@ mod tests {
                 recorder.set_controller(if *undisturbed { Controller::Weft } else { Controller::Tgs });
             }
             let tenants = if what % 11 == 0 { vec![latency.clone()] } else { vec![latency.clone(), train.clone()] };
-            recorder.look(now, &GpuView { tenants, memory_total: 80 << 30 }, &mut actions);
+            recorder.update(now, &GpuView { tenants, memory_total: 80 << 30 }, &mut actions);
             actions.clear();
         }
         text.push_str(&recorder.take_journal().expect("it keeps one"));
@@ -338,7 +338,7 @@ mod tests {
             (0..2_000u32).map(|step| ((step * 7) as u8, (step * 131) as u16, step % 3 == 0)).collect();
         let text = record(&steps);
         let replayed = replay(&text).expect("it replays");
-        assert!(replayed.looks == 2_000 && replayed.actions > 2_000, "{replayed:?}");
+        assert!(replayed.ticks == 2_000 && replayed.actions > 2_000, "{replayed:?}");
         for cut in [1, 10, 40, 100] {
             let cut = &text[..text.len() - cut];
             assert!(replay(cut).is_ok(), "it was killed while it wrote");

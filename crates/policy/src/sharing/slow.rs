@@ -1,11 +1,10 @@
 //! The slow plane: all tenants of one GPU in, actions out.
 //!
-//! There is one verb. A tenant that is in the view and was not there has come; one that was and is not has gone; a
-//! share, class or limit that differs was changed. So whatever the driver learns, it says by calling [`Sharing::look`]
-//! with the view as it is, at the next tick or at once.
+//! There is one verb. A tenant that is new in the view has come; one that is missing has gone; a share, class or limit that
+//! differs was changed. So the caller passes on whatever it learns by calling [`Sharing::update`] with the view as it is, at
+//! the next tick or at once.
 //!
-//! 1. Every tenant has had an allowance and a memory limit and was told how it is held by the end of the first look
-//!    that it was in.
+//! 1. By the end of the first update with a tenant in it, the tenant has an allowance, a memory limit and a throttle.
 //! 2. Apart from allowances, which grow, an action is only given when it changes something.
 //! 3. What one tenant's counters say moves another's allowance only through the division of shares; garbage in them
 //!    is worth no more than wanting everything.
@@ -16,16 +15,7 @@ use super::{Action, Claim, Class, Controller, GpuView, SharingConfig, TenantView
 use crate::{Span, TenantId, Time};
 use std::collections::BTreeMap;
 
-/// A tenant that has this much less than it could use is short, in thousandths.
-const SHORT: u32 = 10;
-/// And not for a moment: on average over about this many looks. A kernel of somebody else's takes longer than a few.
-const SHORT_OVER: u32 = 8;
-/// Who wants this much wants it all the time. Who wants less may just wait its turn now and then.
-const ALWAYS: u32 = 950;
-/// Capacity is tried again, by one thousandth, after this many looks without anybody short.
-const PATIENCE: u32 = 2;
-
-/// What was last said to a tenant.
+/// What a tenant was last sent.
 #[derive(Clone, Debug)]
 struct Tenant {
     allowance: Allowance,
@@ -46,7 +36,7 @@ pub struct Sharing {
     /// What tenants can use in all, in thousandths: switching between them costs some.
     capacity: u32,
     patience: u32,
-    looked: Time,
+    updated: Time,
 }
 
 impl Default for Sharing {
@@ -63,12 +53,12 @@ impl Sharing {
             controller: controller.start(&config),
             config,
             capacity: WHOLE,
-            patience: PATIENCE,
-            looked: Time::ZERO,
+            patience: 0,
+            updated: Time::ZERO,
         }
     }
 
-    /// Best-effort tenants are let in by this controller from now on.
+    /// Throttles best-effort tenants with this controller from now on.
     pub fn set_controller(&mut self, controller: Controller) {
         self.controller = controller.start(&self.config);
     }
@@ -85,29 +75,29 @@ impl Sharing {
         self.controller.most_slowed()
     }
 
-    /// Looks at everybody and says what to do.
-    pub fn look(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
-        let passed = now - self.looked;
-        self.looked = now;
+    /// Takes the view as it is at this moment, and answers with what changes.
+    pub fn update(&mut self, now: Time, view: &GpuView, out: &mut Vec<Action>) {
+        let passed = now - self.updated;
+        self.updated = now;
         self.tenants.retain(|id, _| view.tenants.iter().any(|tenant| tenant.id == *id));
         for tenant in &view.tenants {
             match self.tenants.get_mut(&tenant.id) {
                 Some(known) if known.allowance.goes_on(tenant.charged, tenant.wanted) => {
                     known.allowance.read(now, tenant.charged, tenant.wanted, &self.config);
                 }
-                // Another by the same number, who was told nothing.
+                // Another tenant with the same number: it was sent nothing yet.
                 _ => drop(self.tenants.insert(tenant.id, Tenant::new(now, tenant))),
             }
         }
-        self.controller.look(now, view);
+        self.controller.update(now, view);
         self.share(passed, view, out);
         self.throttle(view, out);
         self.memory(view, out);
     }
 
-    /// When to look next, if nothing happens before.
-    pub fn next_look(&self) -> Time {
-        self.looked + self.config.tick
+    /// When the next update is due, if nothing happens before.
+    pub fn next_tick(&self) -> Time {
+        self.updated + self.config.tick
     }
 
     /// The share that a tenant may use at present, in thousandths.
@@ -121,13 +111,13 @@ impl Sharing {
             let (request, limit) = (tenant.request.min(WHOLE), tenant.limit.min(WHOLE));
             let (demand, used) = (known.demand(&self.config), known.used(&self.config));
             let (class, rank, request) = (tenant.class, tenant.rank(), request.min(limit));
-            Claim { class, rank, request, stretched: tenant.stretched.min(limit), limit, demand, used }
+            Claim { class, rank, request, boost: tenant.boost.min(limit), limit, demand, used }
         };
         let claims: Vec<Claim> = view.tenants.iter().map(claim).collect();
         self.learn_capacity(view, &claims);
         let rates = divide(self.capacity, self.config.share_least, &self.to_divide(view, &claims));
         // Kernels beside each other take more time together than passes: there is none to divide.
-        let beside = view.tenants.iter().zip(&claims).all(|(tenant, claim)| tenant.space || claim.demand == 0);
+        let beside = view.tenants.iter().zip(&claims).all(|(tenant, claim)| tenant.spatial || claim.demand == 0);
         for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
             let let_in = claim.class == Class::BestEffort && !self.controller.divides();
             let rate = if beside || let_in { claim.limit } else { rate };
@@ -148,7 +138,7 @@ impl Sharing {
     /// to them.
     fn to_divide(&self, view: &GpuView, claims: &[Claim]) -> Vec<Claim> {
         let mut yielding = view.tenants.iter().filter(|tenant| tenant.class == Class::BestEffort);
-        let beside = yielding.all(|tenant| self.controller.is_beside(tenant, view));
+        let beside = yielding.all(|tenant| self.controller.is_colocated(tenant, view));
         let used = |claim: &Claim| if beside && claim.class != Class::BestEffort { 0 } else { claim.used };
         claims.iter().map(|claim| Claim { used: used(claim), ..*claim }).collect()
     }
@@ -156,23 +146,30 @@ impl Sharing {
     /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there
     /// is less of it than was given out. What it lacks because it wanted nothing for a moment is its own.
     fn learn_capacity(&mut self, view: &GpuView, claims: &[Claim]) {
+        let ticks = |time: Span| (time.nanos() / self.config.tick.nanos().max(1)) as u32;
+        // Less than the least share is nothing to lack, and what a kernel of another tenant takes is no lack either.
+        let (least, over) = (self.config.share_least, ticks(self.config.moment()).max(1));
+        // A tenant that wants a little less than all of the time may just wait for its next time slice.
+        let always = WHOLE.saturating_sub(self.config.error);
         let mut short = false;
         for (tenant, claim) in view.tenants.iter().zip(claims) {
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             let own = claim.used + (WHOLE - claim.demand.min(WHOLE));
-            let waits = claim.demand >= ALWAYS && known.allowance.left_over;
+            let waits = claim.demand >= always && known.allowance.left_over;
             let lacks = if waits { claim.request.saturating_sub(own) } else { 0 };
-            known.lacked = known.lacked - known.lacked / SHORT_OVER + lacks * WHOLE / SHORT_OVER;
-            short |= lacks > SHORT && known.lacked > SHORT * WHOLE;
+            known.lacked = known.lacked - known.lacked / over + lacks * WHOLE / over;
+            short |= lacks > least && known.lacked > least * WHOLE;
         }
+        // More is tried once what was in flight has run.
+        let patience = ticks(self.config.feed());
         let used: u32 = claims.iter().map(|claim| claim.used).sum();
         if short && claims.len() > 1 {
             let over = self.capacity.saturating_sub(used);
             self.capacity = (self.capacity - over.div_ceil(32).min(self.capacity)).max(self.config.capacity_least);
-            self.patience = PATIENCE;
+            self.patience = patience;
         } else if self.patience == 0 {
             self.capacity = (self.capacity + 1).min(WHOLE);
-            self.patience = PATIENCE;
+            self.patience = patience;
         } else {
             self.patience -= 1;
         }
@@ -187,19 +184,19 @@ impl Sharing {
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             let before = known.throttle.replace(now);
             let tenant = tenant.id;
-            let mut say = |changed: &dyn Fn(&Throttle) -> bool, action: Action| {
+            let mut send = |changed: &dyn Fn(&Throttle) -> bool, action: Action| {
                 if before.as_ref().is_none_or(changed) {
                     out.push(action);
                 }
             };
-            let Throttle { gate, budget, admission, slice, space, .. } = now;
-            say(&|before| before.gate != gate, Action::SetGate { tenant, gate });
-            say(&|before| before.budget != budget, Action::SetBudget { tenant, budget });
-            say(&|before| before.admission != admission, Action::SetAdmission { tenant, admission });
-            say(&|before| before.slice != slice, Action::SetSlice { tenant, slice });
-            say(&|before| before.space != space, Action::SetSpace { tenant, permille: space });
+            let Throttle { gate, budget, admission, slice, sm_cap, .. } = now;
+            send(&|before| before.gate != gate, Action::SetGate { tenant, gate });
+            send(&|before| before.budget != budget, Action::SetBudget { tenant, budget });
+            send(&|before| before.admission != admission, Action::SetAdmission { tenant, admission });
+            send(&|before| before.slice != slice, Action::SetSlice { tenant, slice });
+            send(&|before| before.sm_cap != sm_cap, Action::SetSmCap { tenant, permille: sm_cap });
             let (from, until) = now.reserved.unwrap_or((Time::ZERO, Time::ZERO));
-            say(&|before| before.reserved != now.reserved, Action::Reserve { tenant, from, until });
+            send(&|before| before.reserved != now.reserved, Action::Reserve { tenant, from, until });
         }
     }
 

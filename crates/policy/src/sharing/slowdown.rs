@@ -9,7 +9,7 @@
 //! in a hundred take alone, waiting for those before it included; or, where there is an objective, longer than that. So
 //! what a busy period costs is the chance that a request in it takes longer than promised, given how late it is. Where
 //! requests do not wait for each other that is all or nothing; where they do, most of them have time to lose. Programs that
-//! never pause have no busy periods that end; theirs are cut after [`LONGEST`] bursts, and are late by a part of the time they
+//! never pause have no busy periods that end; theirs are cut after [`SharingConfig::endless`] bursts, and are late by a part of the time they
 //! take.
 //!
 //! Whether the chance is more than one in a hundred is decided by Wald's sequential test between two chances, with one error
@@ -21,16 +21,6 @@ use super::rhythm::Rhythm;
 use super::view::Burst;
 use crate::{Span, Time};
 use std::collections::BTreeMap;
-
-/// Bursts after which a busy period is taken for one that never ends. At half load one in a million is as long.
-const LONGEST: u32 = 32;
-/// Requests that come at random at half load wait for so many others before their own, one in a hundred of them: the decay
-/// rate of M/D/1. Above half load the same is thought: less slack than there is.
-const QUEUE_AT_HALF: u64 = 3;
-/// A pause that is shorter than this part of a burst is what the host does between two requests that wait for each other.
-const PAUSE: u64 = 8;
-/// Averages are over about so many bursts.
-const OVER: u64 = 64;
 
 /// What is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +84,7 @@ pub(super) struct Estimate {
     /// The logarithm of how much more likely it is that too many are late.
     score: f64,
     /// Busy periods that counted for the level.
-    judged: u64,
+    evidence: u64,
     /// Undisturbed bursts of which is known what they take alone.
     pub(super) seen: u64,
 }
@@ -108,7 +98,7 @@ impl Estimate {
             in_a_row: 0,
             without: (0.0, 0.0),
             score: 0.0,
-            judged: 0,
+            evidence: 0,
             seen: 0,
         }
     }
@@ -119,39 +109,40 @@ impl Estimate {
     }
 
     /// Another level: what was seen says nothing about it.
-    pub(super) fn begin_anew(&mut self) {
-        (self.score, self.judged) = (0.0, 0);
+    pub(super) fn restart(&mut self) {
+        (self.score, self.evidence) = (0.0, 0);
     }
 
     /// Whether anything that was seen says something about the level.
-    pub(super) fn has_judged(&self, config: &SharingConfig) -> bool {
-        self.judged > 0 && self.is_judge(config)
+    pub(super) fn has_evidence(&self, config: &SharingConfig) -> bool {
+        self.evidence > 0 && self.is_attributable(config)
     }
 
     /// Looks at the bursts that ended since the last look.
-    pub(super) fn look(&mut self, bursts: &[Burst], objective: Option<Span>, counts: Counts, config: &SharingConfig) {
+    pub(super) fn update(&mut self, bursts: &[Burst], objective: Option<Span>, counts: Counts, config: &SharingConfig) {
         for burst in bursts {
             if burst.alone == Span::ZERO {
                 self.processes.remove(&burst.process);
                 continue;
             }
             self.seen += u64::from(burst.undisturbed);
-            self.average(burst);
-            if let Some(period) = self.add(burst, counts) {
+            self.average(burst, config);
+            if let Some(period) = self.add(burst, counts, config) {
                 self.judge(&period, objective, config);
             }
         }
     }
 
-    fn average(&mut self, burst: &Burst) {
+    fn average(&mut self, burst: &Burst, config: &SharingConfig) {
+        let over = config.mean_over();
         let ratio = burst.took.scale(1_000, burst.alone.nanos()).nanos().min(1_000_000);
-        let mean = |old: u64, new: u64| if old == 0 { new } else { (old * (OVER - 1) + new) / OVER };
+        let mean = |old: u64, new: u64| if old == 0 { new } else { (old * (over - 1) + new) / over };
         self.ratio = mean(self.ratio, ratio).max(1);
         self.alone = Span::from_nanos(mean(self.alone.nanos().min(1 << 40), burst.alone.nanos().min(1 << 40)));
     }
 
     /// A burst; the busy period that it shows to have ended.
-    fn add(&mut self, burst: &Burst, counts: Counts) -> Option<BusyPeriod> {
+    fn add(&mut self, burst: &Burst, counts: Counts, config: &SharingConfig) -> Option<BusyPeriod> {
         let ended = burst.began + burst.took;
         let process = self.processes.entry(burst.process).or_insert_with(|| Process {
             period: None,
@@ -159,11 +150,13 @@ impl Estimate {
             rhythm: Rhythm::default(),
         });
         let pause = burst.began - process.ended.min(burst.began);
-        let in_a_row = pause <= burst.alone.scale(1, PAUSE);
-        self.in_a_row = (self.in_a_row * (OVER - 1) + u64::from(in_a_row) * 1_000_000) / OVER;
+        // A shorter pause is what the host does between two requests of which one waits for the other.
+        let in_a_row = pause <= config.slack_of(burst.alone);
+        let over = config.mean_over();
+        self.in_a_row = (self.in_a_row * (over - 1) + u64::from(in_a_row) * 1_000_000) / over;
         process.ended = ended;
         if !in_a_row {
-            process.rhythm.began(burst.began);
+            process.rhythm.began(burst.began, config);
         }
         let before = process.period.take();
         // What is later than the pause was long is made up for in part.
@@ -187,7 +180,7 @@ impl Estimate {
             alone_on_gpu: goes_on.is_none_or(|period| period.alone_on_gpu) && burst.undisturbed && since(counts.alone),
             endless: false,
         };
-        if period.bursts >= LONGEST {
+        if period.bursts >= config.endless() {
             return Some(BusyPeriod { endless: true, ..period });
         }
         process.period = Some(period);
@@ -205,7 +198,7 @@ impl Estimate {
         let allowed = config.allowed();
         // The part of requests that find another before them; how long the slowest wait, and so how fast waits get rarer.
         let waiting = self.in_a_row.min(500_000) as f64 / 1e6;
-        let longest = self.alone.scale(QUEUE_AT_HALF * self.in_a_row.min(500_000), 500_000);
+        let longest = self.alone.scale(config.queue_at_half() * self.in_a_row.min(500_000), 500_000);
         let slowest = self.alone + longest;
         let promised = (slowest + part(slowest, config.tail_slack)).max(objective.unwrap_or(Span::ZERO));
         // What is lost within a busy period is lost by those that wait longest: nobody makes up for that.
@@ -222,52 +215,46 @@ impl Estimate {
         let cost = self.cost(period, objective, config);
         if period.alone_on_gpu {
             let (all, costs) = self.without;
-            let kept = if all >= 4.0 * OVER as f64 { 0.5 } else { 1.0 };
+            let kept = if all >= 4.0 * config.mean_over() as f64 { 0.5 } else { 1.0 };
             self.without = (all * kept + 1.0, costs * kept + cost);
         }
-        if period.counts && self.is_judge(config) {
+        if period.counts && self.is_attributable(config) {
             let (fine, bad) = self.chances(config);
             let by = cost * (bad / fine).ln() + (1.0 - cost) * ((1.0 - bad) / (1.0 - fine)).ln();
-            self.score = (self.score + by).clamp(-bound(config), bound(config));
-            self.judged += 1;
+            self.score = (self.score + by).clamp(-config.bound(), config.bound());
+            self.evidence += 1;
         }
     }
 
     /// Whether it can be told at all what best-effort work does to it: who is late most of the time by itself blames nobody.
-    fn is_judge(&self, config: &SharingConfig) -> bool {
+    fn is_attributable(&self, config: &SharingConfig) -> bool {
         self.chances(config).0 < 0.5
     }
 
     /// The two chances that it is decided between: what is as likely by one as by the other is about what is allowed.
     fn chances(&self, config: &SharingConfig) -> (f64, f64) {
-        let allowed = config.allowed();
+        let (allowed, (fine, bad)) = (config.allowed(), config.chances());
         let (all, costs) = self.without;
         // A few say nothing: what is thought of them is that they cost nothing. What they may cost is theirs already.
-        let without = (costs / all.max(OVER as f64) - allowed).max(0.0);
-        (allowed / 2.0 + without, (allowed * 1.8 + 1.5 * without).min(0.95))
+        let without = (costs / all.max(config.mean_over() as f64) - allowed).max(0.0);
+        (fine + without, (bad + 1.5 * without).min(0.95))
     }
 
     /// When busy periods are expected to begin next, and by how much that may be off.
-    pub(super) fn next(&self, now: Time) -> impl Iterator<Item = (Time, Span)> {
-        self.processes.values().filter_map(move |process| process.rhythm.next(now))
+    pub(super) fn next(&self, now: Time, config: &SharingConfig) -> impl Iterator<Item = (Time, Span)> {
+        self.processes.values().filter_map(move |process| process.rhythm.next(now, config))
     }
 
     /// What is known by now.
     pub(super) fn verdict(&self, config: &SharingConfig) -> Slowdown {
-        let bound = bound(config);
+        let bound = config.bound();
         match self.score {
-            _ if !self.is_judge(config) => Slowdown::Unknown,
+            _ if !self.is_attributable(config) => Slowdown::Unknown,
             score if score >= bound => Slowdown::Worse,
             score if score <= -bound => Slowdown::Fine,
             _ => Slowdown::Unknown,
         }
     }
-}
-
-/// Where the test ends: as often wrong one way as the other.
-fn bound(config: &SharingConfig) -> f64 {
-    let error = f64::from(config.error.clamp(1, 400)) / 1_000.0;
-    ((1.0 - error) / error).ln()
 }
 
 #[cfg(test)]
@@ -291,7 +278,7 @@ mod tests {
         for index in 0..4_000 {
             let undisturbed = index < 500;
             if index == 500 {
-                estimate.begin_anew();
+                estimate.restart();
             }
             let mut period = Vec::new();
             for burst in 0..bursts {
@@ -301,7 +288,7 @@ mod tests {
                 now += took + Span::from_micros(10);
             }
             now += Span::from_millis(20);
-            estimate.look(&period, objective, ALL, &config);
+            estimate.update(&period, objective, ALL, &config);
             if !undisturbed && estimate.verdict(&config) != Slowdown::Unknown {
                 return (estimate.verdict(&config), index - 500);
             }
@@ -366,7 +353,7 @@ mod tests {
             for _ in 0..10_000 {
                 let burst =
                     Burst { process: 1, began: now, took: ALONE + micros(more), alone: ALONE, undisturbed: false };
-                estimate.look(&[burst], None, ALL, &config);
+                estimate.update(&[burst], None, ALL, &config);
                 now += burst.took + micros(10);
             }
             assert_eq!(estimate.verdict(&config), expected, "{more} us more");

@@ -1,5 +1,5 @@
-//! The throttle level of a GPU: how much best-effort work may disturb. One more after it was shown to be borne, half after
-//! it was shown not to be, and a level that was not borne is left alone for a time that doubles whenever it is not again.
+//! The throttle level of a GPU: how much best-effort work may disturb. One more after it was shown to be step_up, half after
+//! it was shown not to be, and a level that was not step_up is left alone for a time that doubles whenever it is not again.
 
 use super::config::{HELD, SharingConfig};
 use crate::{Span, Time};
@@ -22,8 +22,8 @@ impl ThrottleLevel {
         self.level
     }
 
-    /// The level was borne. Whether another is tried.
-    pub(super) fn borne(&mut self, now: Time, config: &SharingConfig) -> bool {
+    /// The level was step_up. Whether another is tried.
+    pub(super) fn step_up(&mut self, now: Time, config: &SharingConfig) -> bool {
         self.retry[self.level].1 = config.retry_first;
         let next = self.level + 1;
         let is_open = self.retry.get(next).is_some_and(|(not_before, _)| *not_before <= now);
@@ -33,8 +33,8 @@ impl ThrottleLevel {
         is_open
     }
 
-    /// The level was not borne. Whether there is a lower one.
-    pub(super) fn not_borne(&mut self, now: Time, config: &SharingConfig) -> bool {
+    /// The level was not step_up. Whether there is a lower one.
+    pub(super) fn back_off(&mut self, now: Time, config: &SharingConfig) -> bool {
         if self.level == HELD {
             return false;
         }
@@ -59,17 +59,17 @@ mod tests {
         let config = SharingConfig::default();
         let mut level = ThrottleLevel::new(&config);
         assert_eq!(level.get(), 4);
-        assert!(level.not_borne(at(0), &config) && level.get() == 2);
-        assert!(level.borne(at(0), &config) && level.get() == 3);
-        assert!(!level.borne(at(4), &config), "four was bad five seconds ago");
-        assert!(level.borne(at(5), &config) && level.get() == 4);
-        assert!(level.not_borne(at(5), &config) && level.get() == 2);
-        assert!(level.borne(at(5), &config) && level.get() == 3);
-        assert!(!level.borne(at(14), &config) && level.borne(at(15), &config), "ten seconds the second time");
+        assert!(level.back_off(at(0), &config) && level.get() == 2);
+        assert!(level.step_up(at(0), &config) && level.get() == 3);
+        assert!(!level.step_up(at(4), &config), "four was bad five seconds ago");
+        assert!(level.step_up(at(5), &config) && level.get() == 4);
+        assert!(level.back_off(at(5), &config) && level.get() == 2);
+        assert!(level.step_up(at(5), &config) && level.get() == 3);
+        assert!(!level.step_up(at(14), &config) && level.step_up(at(15), &config), "ten seconds the second time");
         for _ in 0..10 {
-            level.not_borne(at(20), &config);
+            level.back_off(at(20), &config);
         }
         assert_eq!(level.get(), HELD);
-        assert!(!level.not_borne(at(20), &config));
+        assert!(!level.back_off(at(20), &config));
     }
 }

@@ -30,8 +30,8 @@ pub struct TenantView {
     pub priority: u8,
     /// Guaranteed when it wants it, in thousandths of the GPU.
     pub request: u32,
-    /// What its load asks for at present, in thousandths of the GPU; it comes after everybody's guarantees.
-    pub stretched: u32,
+    /// The share that its load asks for at present, in thousandths of the GPU; it comes after every tenant's guarantee.
+    pub boost: u32,
     /// Never exceeded, in thousandths of the GPU.
     pub limit: u32,
     /// GPU time x share of the SMs that it used so far. Less than at the last look: it started over.
@@ -46,14 +46,14 @@ pub struct TenantView {
     pub ended: Vec<Burst>,
     /// How long a request may take, where it was said.
     pub objective: Option<Span>,
-    /// It shares in space: its kernels run beside those of others that do.
-    pub space: bool,
+    /// It is in spatial mode: its kernels run at the same time as those of others in it.
+    pub spatial: bool,
     /// Its time slices can be set.
     pub slices: bool,
-    /// What it runs can be taken off the GPU for a while.
+    /// Its work can be preempted.
     pub preemptible: bool,
-    /// How long that took when it took long; zero until it was seen.
-    pub leaves_within: Span,
+    /// How long a slow preemption of it took; zero until one was seen.
+    pub preempts_within: Span,
     /// Bytes it may allocate; `None`: as many as there are.
     pub memory_limit: Option<u64>,
 }
@@ -66,7 +66,7 @@ impl TenantView {
             class: Class::Standard,
             priority: 5,
             request: 0,
-            stretched: 0,
+            boost: 0,
             limit: WHOLE,
             charged: Span::ZERO,
             wanted: Span::ZERO,
@@ -74,10 +74,10 @@ impl TenantView {
             bursts: 0,
             ended: Vec::new(),
             objective: None,
-            space: false,
+            spatial: false,
             slices: false,
             preemptible: false,
-            leaves_within: Span::ZERO,
+            preempts_within: Span::ZERO,
             memory_limit: None,
         }
     }
@@ -145,7 +145,7 @@ pub enum Action {
         slice: Option<Span>,
     },
     /// Confine a tenant's long kernels to a part of the SMs.
-    SetSpace {
+    SetSmCap {
         /// Whose.
         tenant: TenantId,
         /// In thousandths.

@@ -4,15 +4,15 @@
 
 use crate::boundary::Driver;
 use crate::capture::{note, over, settle};
-use crate::gpu::captures;
+use crate::fast_path;
+use crate::hot::HOT;
 use crate::types::{CuResult, Graph, Opaque, Out, SUCCESS, Stream};
-use crate::unseen;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 pub(crate) fn begin(driver: &Driver<'_>, stream: Stream, _: c_int) -> CuResult {
-    captures().fetch_add(1, Ordering::SeqCst);
-    unseen::end();
+    HOT.captures.fetch_add(1, Ordering::SeqCst);
+    fast_path::end();
     settle();
     note(stream);
     let result = driver.call();

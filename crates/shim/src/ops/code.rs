@@ -3,9 +3,9 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::gpu::{self, IDENTITIES};
-use crate::notes;
+use crate::identity::KERNELS;
 use crate::types::{CuResult, Function, Other, Out, SUCCESS, Text, bytes};
+use crate::{gpu, notes};
 
 /// A function is looked up by its name.
 pub(crate) fn named(driver: &Driver<'_>, out: Out<Function>, _: Other, name: Text) -> CuResult {
@@ -38,7 +38,7 @@ pub(crate) fn unload(driver: &Driver<'_>, _: Other) -> CuResult {
 
 /// Handles of functions may mean others from here on.
 pub(crate) fn forget() {
-    IDENTITIES.forget_kernels();
+    KERNELS.forget_kernels();
     for gpu in gpu::in_use() {
         gpu.clock.forget();
     }

@@ -2,17 +2,18 @@
 
 #![deny(unsafe_code)]
 
+use crate::allocations::ALLOCATIONS;
 use crate::boundary::Driver;
-use crate::gpu::{self, LEDGER};
 use crate::ops::code;
 use crate::types::{Context, CuResult, Device, Opaque, Out, SUCCESS};
+use crate::{current, gpu};
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 pub(crate) fn retain(driver: &Driver<'_>, out: Out<Context>, device: Device) -> CuResult {
     let result = driver.call();
     if result == SUCCESS
-        && let Some(gpu) = gpu::of(device)
+        && let Some(gpu) = current::of(device)
         && let Some(context) = out.get()
     {
         gpu.primary.store(context.0, Ordering::Relaxed);
@@ -47,7 +48,7 @@ pub(crate) fn reset(driver: &Driver<'_>, device: Device) -> CuResult {
 pub(crate) fn create(driver: &Driver<'_>, _: Out<Context>, _: c_uint, device: Device) -> CuResult {
     let result = driver.call();
     if result == SUCCESS {
-        gpu::of(device);
+        current::of(device);
     }
     result
 }
@@ -77,17 +78,17 @@ pub(crate) fn destroy(driver: &Driver<'_>, context: Context) -> CuResult {
 
 /// What belonged to a context is gone with it: its memory, its events, its functions.
 fn gone(context: usize) {
-    let holdings = LEDGER.lock().take_context(context);
+    let holdings = ALLOCATIONS.lock().take_context(context);
     for holding in holdings {
         if let Some(gpu) = gpu::at(holding.gpu) {
             gpu.give_back(holding.bytes);
         }
     }
     for gpu in gpu::in_use() {
-        gpu.tell_unseen();
+        gpu.publish_untracked();
         gpu.samples.forget_context(context);
         if gpu.primary.load(Ordering::Relaxed) == context {
-            gpu.space.forget_parts();
+            gpu.sm_cap.forget_parts();
         }
     }
     code::forget();

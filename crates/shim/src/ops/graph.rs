@@ -3,17 +3,16 @@
 #![deny(unsafe_code)]
 
 use crate::boundary::Driver;
-use crate::capture;
-use crate::gpu::{self, Gpu, IDENTITIES};
-use crate::identity::graph_key;
+use crate::gpu::Gpu;
+use crate::identity::{KERNELS, graph_key};
 use crate::types::{CuResult, Graph, GraphExec, Opaque, Out, SUCCESS};
-use crate::{notes, real};
+use crate::{capture, current, notes, real};
 use std::ffi::{c_int, c_ulonglong};
 
 /// `CU_GRAPH_NODE_TYPE_KERNEL`, `CU_GRAPH_NODE_TYPE_GRAPH`.
 const KERNEL: c_int = 0;
 const CHILD: c_int = 4;
-/// Graphs within graphs that are looked into.
+/// The depth of graphs within graphs that are counted.
 const DEEPEST: u32 = 16;
 
 pub(crate) fn instantiate_logged(
@@ -41,13 +40,13 @@ fn instantiate(driver: &Driver<'_>, out: Out<GraphExec>, graph: Graph) -> CuResu
         && let Some(made) = out.get()
     {
         // Another's graph with this handle was destroyed out of our sight.
-        IDENTITIES.forget(graph_key(made.0));
+        KERNELS.forget(graph_key(made.0));
         let kernels = capture::ask().map_or(0, |_asking| kernels(graph, 0));
-        let place = IDENTITIES.place(IDENTITIES.find(graph_key(made.0)));
-        place.set_kernels(kernels);
+        let record = KERNELS.record(KERNELS.find(graph_key(made.0)));
+        record.set_kernels(kernels);
         let identity = notes::of_next_graph(kernels);
-        if let Some(window) = gpu::current().and_then(Gpu::window) {
-            notes::introduce(window, place, Some(identity));
+        if let Some(window) = current::current().and_then(Gpu::window) {
+            notes::introduce(window, record, Some(identity));
         }
     }
     result
@@ -71,6 +70,6 @@ fn kernels(graph: Graph, depth: u32) -> u32 {
 }
 
 pub(crate) fn destroy(driver: &Driver<'_>, graph: GraphExec) -> CuResult {
-    IDENTITIES.forget(graph_key(graph.0));
+    KERNELS.forget(graph_key(graph.0));
     driver.call()
 }

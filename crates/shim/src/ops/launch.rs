@@ -26,12 +26,13 @@
 
 use crate::boundary::Driver;
 use crate::capture;
-use crate::gpu::{self, Gpu, IDENTITIES};
-use crate::identity::{graph_key, kernel_key};
+use crate::gpu::Gpu;
+use crate::hot::HOT;
+use crate::identity::{KERNELS, graph_key, kernel_key};
 use crate::rivals::rivals;
 use crate::types::{CuResult, Function, GraphExec, LaunchConfig, Opaque, Out, SUCCESS, Stream};
-use crate::{attach, notes, preempt, rarely, real, sample, slice, space, unseen};
-use share_core::{Decision, Launch, Patience, admit_launch, daemon_is_late};
+use crate::{attach, current, fast_path, notes, preempt, rarely, real, sample, slice};
+use share_core::{Decision, Launch, Patience, admit_launch, daemon_is_late, may_cap, sm_cap};
 use shm::{Admission, Class, NO_LIMIT, PageWindow, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,11 +40,9 @@ use std::time::Duration;
 
 /// For how long the claims of others are believed.
 const PATIENCE: &Patience = &Patience::USUAL;
-/// How often a measurement is looked at that is late.
-const LATE_LOOK_NS: u64 = 100_000;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 const NOT_SUPPORTED: CuResult = 801;
-/// The kernel wakes sleepers up to this much late.
+/// Linux wakes sleepers up to this much late: its timer slack of 50 us, and the wake-up.
 const SLACK_NS: u64 = 60_000;
 
 #[allow(clippy::too_many_arguments, reason = "the driver's signature")]
@@ -125,21 +124,21 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
             return driver.call();
         }
     }
-    let Some(gpu) = gpu::of_stream(stream) else { return driver.call() };
+    let Some(gpu) = current::of_stream(stream) else { return driver.call() };
     let Some(window) = gpu.window() else { return driver.call() };
-    let now = gpu::ticks().now_ns();
-    let mut state = unseen::state();
-    if unseen::is_on(state) || gpu.clock.unseen.any() {
+    let now = HOT.ticks.now_ns();
+    let mut state = fast_path::state();
+    if fast_path::is_on(state) || gpu.clock.untracked.any() {
         rarely();
-        state = unseen::end();
-        gpu.clock.look_again(window.own(), now);
+        state = fast_path::end();
+        gpu.clock.resume_tracking(window.own(), now);
     }
-    let number = IDENTITIES.find_after(gpu.clock.last(), key);
-    let place = IDENTITIES.place(number);
-    if place.is_new() {
+    let number = KERNELS.find_after(gpu.clock.last(), key);
+    let record = KERNELS.record(number);
+    if record.is_new() {
         rarely();
-        gpu.clock.looks.saw_new();
-        notes::introduce(window, place, identity());
+        gpu.clock.tracking.new_kernel();
+        notes::introduce(window, record, identity());
     }
     let launch = Passing { gpu, window, number, stream, now_ns: now };
     if gpu.link.attached() {
@@ -157,7 +156,7 @@ fn pass<const GRAPH: bool, const MOVABLE: bool>(
         }
         let result = launch.count::<GRAPH>(|| driver.call());
         if MOVABLE && launch.began_burst() && !(late || moved) && control.word(|page| &page.others) == 0 {
-            unseen::begin(gpu, state, control.word(|page| &page.heartbeat_ns));
+            fast_path::begin(gpu, state, control.word(|page| &page.heartbeat_ns));
         }
         return result;
     }
@@ -199,15 +198,15 @@ impl Passing<'_> {
     #[inline(always)]
     fn count<const GRAPH: bool>(&self, launch: impl FnOnce() -> CuResult) -> CuResult {
         let page = self.window.own();
-        let charged = self.gpu.clock.launch(page, &IDENTITIES, self.number, self.stream.0 as u64, self.now_ns);
+        let charged = self.gpu.clock.launch(page, &KERNELS, self.number, self.stream.0 as u64, self.now_ns);
         let result = launch();
         if result != SUCCESS {
             rarely();
             page.charged_ns.fetch_sub(charged, Relaxed);
         } else if GRAPH {
-            self.gpu.clock.looks.saw_graph();
+            self.gpu.clock.tracking.new_graph();
             page.graph_launches.fetch_add(1, Relaxed);
-            page.graph_kernels.fetch_add(IDENTITIES.place(self.number).kernels(), Relaxed);
+            page.graph_kernels.fetch_add(KERNELS.record(self.number).kernels(), Relaxed);
         } else {
             page.launches.fetch_add(1, Relaxed);
         }
@@ -224,27 +223,26 @@ impl Passing<'_> {
         on: impl Fn(Stream) -> CuResult,
     ) -> CuResult {
         let Passing { gpu, window, number, stream, .. } = self;
-        let (control, place) = (window.control(), IDENTITIES.place(number));
-        self.now_ns = hold(gpu, window, now_ns(), place.duration_ns());
+        let (control, record) = (window.control(), KERNELS.record(number));
+        self.now_ns = hold(gpu, window, now_ns(), record.duration_ns());
         let latency = class == Class::Latency;
-        let mut measured = !latency && place.due();
-        let mut space = 0;
-        if MOVABLE && !latency && space::is_for(place.duration_ns()) {
-            space = control.half(|page| &page.space_permille);
-            let above = || rivals(window, control.word(|page| &page.above));
-            let burst = || control.half(|page| &page.space_always) != 0 || above().any(|rival| rival.since_ns != 0);
-            if space != 0 && !space::is_due(place.duration_ns(), burst()) {
-                space = 0;
-            }
+        let mut measured = !latency && record.due();
+        let mut cap = None;
+        if MOVABLE && !latency && may_cap(record.duration_ns()) {
+            let (permille, always) =
+                (control.half(|page| &page.space_permille), control.half(|page| &page.space_always) != 0);
+            let busy = || rivals(window, control.word(|page| &page.above)).any(|rival| rival.since_ns != 0);
+            cap = sm_cap(record.duration_ns(), permille, always, busy);
         }
         if class == Class::BestEffort && !measured {
-            let depth = control.word(|page| &page.budget_ns);
-            measured = gpu.samples.due(window.own().charged_ns.load(Relaxed), depth);
+            let budget = control.word(|page| &page.budget_ns);
+            measured = gpu.samples.due(window.own().charged_ns.load(Relaxed), budget);
         }
         let idle = measured && window.own().busy_until_ns.load(Relaxed) <= self.now_ns;
-        let call = || match space {
-            1..1000 if MOVABLE => driver.instead(|| space::launch(gpu, space, stream, &on)),
-            _ => driver.call(),
+        let call = || match cap {
+            Some(cap) => driver
+                .instead(|| gpu.sm_cap.launch((gpu.index, gpu.primary.load(Relaxed)), window.own(), cap, stream, &on)),
+            None => driver.call(),
         };
         self.count::<GRAPH>(|| if measured { sample::launch(gpu, number, stream, idle, call) } else { call() })
     }
@@ -276,7 +274,7 @@ fn hold(gpu: &Gpu, window: &PageWindow, began_ns: u64, duration_ns: u64) -> u64 
             let behind = behind_late();
             if behind.is_some() && launch.waited_ns < PATIENCE.yield_ns && !capture::active() {
                 behind_ns = behind;
-                decision = Decision::Wait { at_most_ns: LATE_LOOK_NS };
+                decision = Decision::Wait { at_most_ns: PATIENCE.recheck_busy_ns };
             }
         }
         let Decision::Wait { at_most_ns } = decision else { break };

@@ -2,14 +2,14 @@
 
 #![deny(unsafe_code)]
 
+use crate::allocations::{ALLOCATIONS, Holding, Kind};
 use crate::boundary::Driver;
-use crate::gpu::{self, Gpu, LEDGER};
-use crate::ledger::{Holding, Kind};
-use crate::real;
+use crate::gpu::{self, Gpu};
 use crate::types::{
     Allocation, AllocationProperties, Array, Array3dDescriptor, ArrayDescriptor, CuResult, Device, DevicePointer,
     IpcHandle, OUT_OF_MEMORY, Other, Out, SUCCESS, Stream,
 };
+use crate::{current, real};
 use std::ffi::{c_uint, c_ulonglong};
 
 /// Rows are padded to a multiple of this, or less.
@@ -18,15 +18,15 @@ const PITCH: u64 = 512;
 const ON_DEVICE: c_uint = 1;
 
 pub(crate) fn alloc(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize) -> CuResult {
-    pointer(driver, gpu::current(), out, bytes as u64)
+    pointer(driver, current::current(), out, bytes as u64)
 }
 
 pub(crate) fn alloc_managed(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize, _: c_uint) -> CuResult {
-    pointer(driver, gpu::current(), out, bytes as u64)
+    pointer(driver, current::current(), out, bytes as u64)
 }
 
 pub(crate) fn alloc_async(driver: &Driver<'_>, out: Out<DevicePointer>, bytes: usize, stream: Stream) -> CuResult {
-    pointer(driver, gpu::of_stream(stream), out, bytes as u64)
+    pointer(driver, current::of_stream(stream), out, bytes as u64)
 }
 
 /// A pool of another GPU than the stream's is taken for one of the stream's: the driver does not say whose a pool is.
@@ -37,7 +37,7 @@ pub(crate) fn alloc_pool(
     _: Other,
     stream: Stream,
 ) -> CuResult {
-    pointer(driver, gpu::of_stream(stream), out, bytes as u64)
+    pointer(driver, current::of_stream(stream), out, bytes as u64)
 }
 
 fn pointer(driver: &Driver<'_>, gpu: Option<&'static Gpu>, out: Out<DevicePointer>, bytes: u64) -> CuResult {
@@ -54,7 +54,7 @@ pub(crate) fn alloc_pitch(
 ) -> CuResult {
     let row = (width as u64).checked_next_multiple_of(PITCH).unwrap_or(u64::MAX);
     let bytes = row.saturating_mul(height as u64);
-    allocate(driver, gpu::current(), Kind::Pointer, bytes, || {
+    allocate(driver, current::current(), Kind::Pointer, bytes, || {
         let real = (pitch.get()? as u64).saturating_mul(height as u64);
         Some((out.get()?.0, real))
     })
@@ -64,7 +64,7 @@ pub(crate) fn array(driver: &Driver<'_>, out: Out<Array>, descriptor: Out<ArrayD
     let bytes = descriptor.get().map_or(0, |array| {
         texels(array.width, array.height, 1).saturating_mul(texel_bytes(array.format, array.channels))
     });
-    allocate(driver, gpu::current(), Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
+    allocate(driver, current::current(), Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
 }
 
 pub(crate) fn array_3d(driver: &Driver<'_>, out: Out<Array>, descriptor: Out<Array3dDescriptor>) -> CuResult {
@@ -85,7 +85,7 @@ pub(crate) fn mipmapped(
         let all = (0..levels.clamp(1, 32)).fold(0u64, |sum, number| sum.saturating_add(level(number)));
         all.saturating_mul(texel_bytes(array.format, array.channels))
     });
-    allocate(driver, gpu::current(), Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
+    allocate(driver, current::current(), Kind::Array, bytes, || Some((out.get()?.0 as u64, bytes)))
 }
 
 fn texels(width: usize, height: usize, depth: usize) -> u64 {
@@ -125,7 +125,7 @@ fn allocate(
     }
     let context = real::current_context().map_or(0, |context| context.0);
     let holding = Holding { gpu: gpu.index, bytes: real.min(bytes), context };
-    let before = LEDGER.lock().put(kind, key, holding);
+    let before = ALLOCATIONS.lock().put(kind, key, holding);
     give_back(before);
     result
 }
@@ -143,11 +143,11 @@ pub(crate) fn array_destroy(driver: &Driver<'_>, array: Array) -> CuResult {
 }
 
 fn give(driver: &Driver<'_>, kind: Kind, key: u64) -> CuResult {
-    let holding = LEDGER.lock().take(kind, key);
+    let holding = ALLOCATIONS.lock().take(kind, key);
     let result = driver.call();
     match holding {
         Some(holding) if result != SUCCESS => {
-            let before = LEDGER.lock().put(kind, key, holding);
+            let before = ALLOCATIONS.lock().put(kind, key, holding);
             give_back(before);
         }
         holding => give_back(holding),
@@ -175,7 +175,7 @@ pub(crate) fn create(
     _: c_ulonglong,
 ) -> CuResult {
     let gpu: Option<&'static Gpu> = match properties.get() {
-        Some(properties) if properties.location == ON_DEVICE => gpu::of(Device(properties.device)),
+        Some(properties) if properties.location == ON_DEVICE => current::of(Device(properties.device)),
         // The host's memory is not the GPU's.
         _ => None,
     };
@@ -185,7 +185,7 @@ pub(crate) fn create(
     }
     let result = driver.call();
     match out.get() {
-        Some(handle) if result == SUCCESS => LEDGER.lock().create(handle.0, gpu.index, bytes as u64),
+        Some(handle) if result == SUCCESS => ALLOCATIONS.lock().create(handle.0, gpu.index, bytes as u64),
         _ => gpu.give_back(bytes as u64),
     }
     result
@@ -194,7 +194,7 @@ pub(crate) fn create(
 pub(crate) fn release(driver: &Driver<'_>, allocation: Allocation) -> CuResult {
     let result = driver.call();
     if result == SUCCESS {
-        let free = LEDGER.lock().release(allocation.0);
+        let free = ALLOCATIONS.lock().release(allocation.0);
         if let Some((gpu, bytes)) = free {
             give_back_to(gpu, bytes);
         }
@@ -207,7 +207,7 @@ pub(crate) fn retain(driver: &Driver<'_>, out: Out<Allocation>, address: usize) 
     if result == SUCCESS
         && let Some(handle) = out.get()
     {
-        LEDGER.lock().retain(address as u64, handle.0);
+        ALLOCATIONS.lock().retain(address as u64, handle.0);
     }
     result
 }
@@ -222,7 +222,7 @@ pub(crate) fn map(
 ) -> CuResult {
     let result = driver.call();
     if result == SUCCESS {
-        LEDGER.lock().map(pointer.0, bytes as u64, allocation.0);
+        ALLOCATIONS.lock().map(pointer.0, bytes as u64, allocation.0);
     }
     result
 }
@@ -230,7 +230,7 @@ pub(crate) fn map(
 pub(crate) fn unmap(driver: &Driver<'_>, pointer: DevicePointer, bytes: usize) -> CuResult {
     let result = driver.call();
     if result == SUCCESS {
-        let free = LEDGER.lock().unmap(pointer.0, bytes as u64);
+        let free = ALLOCATIONS.lock().unmap(pointer.0, bytes as u64);
         for (gpu, bytes) in free {
             give_back_to(gpu, bytes);
         }
@@ -240,7 +240,7 @@ pub(crate) fn unmap(driver: &Driver<'_>, pointer: DevicePointer, bytes: usize) -
 
 /// Memory of another process is charged to that process, and here to nobody; it is known, so that closing it is too.
 pub(crate) fn ipc_open(driver: &Driver<'_>, out: Out<DevicePointer>, _: IpcHandle, _: c_uint) -> CuResult {
-    pointer(driver, gpu::current(), out, 0)
+    pointer(driver, current::current(), out, 0)
 }
 
 pub(crate) fn ipc_close(driver: &Driver<'_>, pointer: DevicePointer) -> CuResult {

@@ -4,8 +4,8 @@
 
 use crate::boundary::Driver;
 use crate::gpu::{self, Gpu};
-use crate::real;
 use crate::types::{CuResult, Device, NvmlMemory, NvmlMemory2, Out, SUCCESS};
+use crate::{current, real};
 
 /// Total and free bytes as the tenant is to see them, from what the GPU has.
 fn view(gpu: &Gpu, total: u64, free: u64) -> Option<(u64, u64)> {
@@ -17,7 +17,7 @@ fn view(gpu: &Gpu, total: u64, free: u64) -> Option<(u64, u64)> {
 pub(crate) fn info(driver: &Driver<'_>, free: Out<usize>, total: Out<usize>) -> CuResult {
     let result = driver.call();
     if result == SUCCESS
-        && let Some(gpu) = gpu::current()
+        && let Some(gpu) = current::current()
         && let (Some(there), Some(left)) = (total.get(), free.get())
         && let Some((there, left)) = view(gpu, there as u64, left as u64)
     {
@@ -30,7 +30,7 @@ pub(crate) fn info(driver: &Driver<'_>, free: Out<usize>, total: Out<usize>) -> 
 pub(crate) fn total(driver: &Driver<'_>, total: Out<usize>, device: Device) -> CuResult {
     let result = driver.call();
     if result == SUCCESS
-        && let Some(gpu) = gpu::of(device)
+        && let Some(gpu) = current::of(device)
         && let Some(there) = total.get()
         && let Some((there, _)) = view(gpu, there as u64, 0)
     {

@@ -9,9 +9,10 @@
 use crate::boundary::Driver;
 use crate::capture;
 use crate::clock::{WAITED_NS, WHOLE};
-use crate::gpu::{self, Gpu, IDENTITIES};
+use crate::gpu::{self, Gpu};
+use crate::identity::KERNELS;
 use crate::types::{Context, CuResult, DevicePointer, Event, Opaque, SUCCESS, Stream};
-use crate::{notes, real, sample, unseen};
+use crate::{current, fast_path, notes, real, sample};
 use shm::{Class, now_ns};
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -47,7 +48,7 @@ pub(crate) fn record<const PER_THREAD: bool>(driver: &Driver<'_>, event: Event, 
     let captured = capture::active() && capture::covers(stream);
     if result == SUCCESS
         && !captured
-        && let Some(gpu) = gpu::of_stream(stream)
+        && let Some(gpu) = current::of_stream(stream)
     {
         let place = recorded(event);
         place.sequence.store(gpu.clock.sequence(), Relaxed);
@@ -69,7 +70,7 @@ pub(crate) fn record_flags<const PER_THREAD: bool>(
 
 pub(crate) fn stream<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
     let stream = stream.real::<PER_THREAD>();
-    let of_stream = || gpu::of_stream(stream);
+    let of_stream = || current::of_stream(stream);
     let result = wait(driver, of_stream, |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()), |_| true);
     stream_done(result, stream)
 }
@@ -77,7 +78,7 @@ pub(crate) fn stream<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream
 /// What is known when a stream turned out to have nothing left to do.
 fn stream_done(result: CuResult, stream: Stream) -> CuResult {
     if result == SUCCESS
-        && let Some(gpu) = gpu::of_stream(stream)
+        && let Some(gpu) = current::of_stream(stream)
     {
         gpu.clock.stream_done(stream.0 as u64, u64::MAX);
     }
@@ -86,7 +87,7 @@ fn stream_done(result: CuResult, stream: Stream) -> CuResult {
 
 pub(crate) fn stream_query<const PER_THREAD: bool>(driver: &Driver<'_>, stream: Stream) -> CuResult {
     let stream = stream.real::<PER_THREAD>();
-    let result = look(driver, || gpu::of_stream(stream), |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()));
+    let result = query(driver, || current::of_stream(stream), |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()));
     stream_done(result, stream)
 }
 
@@ -103,7 +104,7 @@ pub(crate) fn stream_waits<const PER_THREAD: bool>(
         && !(capture::active() && capture::covers(stream))
         && let Some(gpu) = of_event(event)
         // Whoever waits for a stream of another GPU waits for this one, too, but that is seen there.
-        && gpu::of_stream(stream).is_some_and(|own| own.index == gpu.index)
+        && current::of_stream(stream).is_some_and(|own| own.index == gpu.index)
     {
         let place = recorded(event);
         gpu.clock.join(stream.0 as u64, place.stream.load(Relaxed), place.sequence.load(Relaxed));
@@ -127,17 +128,17 @@ fn event_done(result: CuResult, event: Event) -> CuResult {
 }
 
 pub(crate) fn event_query(driver: &Driver<'_>, event: Event) -> CuResult {
-    let result = look(driver, || of_event(event), |gpu| behind_all(gpu, event));
+    let result = query(driver, || of_event(event), |gpu| behind_all(gpu, event));
     event_done(result, event)
 }
 
 pub(crate) fn context(driver: &Driver<'_>) -> CuResult {
-    wait(driver, gpu::current, |_| true, |_| true)
+    wait(driver, current::current, |_| true, |_| true)
 }
 
 /// Another context than the current one may be meant; which GPU that is on is not known where there are several.
 pub(crate) fn context_2(driver: &Driver<'_>, _: Context) -> CuResult {
-    let only = || gpu::current().filter(|_| gpu::in_use().count() == 1);
+    let only = || current::current().filter(|_| gpu::in_use().count() == 1);
     wait(driver, only, |_| true, |_| true)
 }
 
@@ -154,7 +155,7 @@ pub(crate) fn copy_in(driver: &Driver<'_>, _: DevicePointer, _: Opaque, _: usize
 /// What is copied out was computed, by everything that was launched to the default stream, at least.
 pub(crate) fn copy_out(driver: &Driver<'_>, _: Opaque, _: DevicePointer, _: usize) -> CuResult {
     let all = |gpu: &Gpu| [0, 2].iter().any(|stream| gpu.clock.is_covered_by(*stream, now_ns()));
-    wait(driver, gpu::current, all, |_| true)
+    wait(driver, current::current, all, |_| true)
 }
 
 pub(crate) fn copy_async<const PER_THREAD: bool>(
@@ -186,7 +187,7 @@ fn copy_on(driver: &Driver<'_>, stream: Stream) -> CuResult {
     let waited = |took_ns: u64| {
         took_ns > WAITED_NS && capture::ask().is_some_and(|_asking| real::cuStreamQuery(stream) == SUCCESS)
     };
-    wait(driver, || gpu::of_stream(stream), |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()), waited)
+    wait(driver, || current::of_stream(stream), |gpu| gpu.clock.is_covered_by(stream.0 as u64, now_ns()), waited)
 }
 
 fn of_event(event: Event) -> Option<&'static Gpu> {
@@ -229,13 +230,17 @@ fn wait(
             done(gpu, began);
         }
         sample::collect(gpu);
-        notes::tell_some(gpu, window);
+        notes::publish_some(&gpu.notes, window);
     }
     result
 }
 
-/// The program looks.
-fn look(driver: &Driver<'_>, which: impl FnOnce() -> Option<&'static Gpu>, all: impl FnOnce(&Gpu) -> bool) -> CuResult {
+/// The program asks whether work is done.
+fn query(
+    driver: &Driver<'_>,
+    which: impl FnOnce() -> Option<&'static Gpu>,
+    all: impl FnOnce(&Gpu) -> bool,
+) -> CuResult {
     let result = driver.call();
     if result == SUCCESS
         && let Some(gpu) = which()
@@ -252,10 +257,10 @@ fn done(gpu: &Gpu, began_ns: u64) {
     let Some(window) = gpu.window() else { return };
     let class = Class::from_word(window.control().half(|page| &page.class));
     let now = now_ns();
-    unseen::end();
+    fast_path::end();
     // Others measure; what their syncs say is as much about their neighbours as about them.
     let learn = (class == Class::Latency).then(|| ours(gpu, now)).flatten();
-    gpu.clock.idle(window.own(), &IDENTITIES, began_ns, now, learn);
+    gpu.clock.idle(window.own(), &KERNELS, began_ns, now, learn);
 }
 
 /// Which part of the GPU's time was ours, in thousandths: all of it, or what is to be expected of slices. Where kernels
@@ -264,7 +269,7 @@ fn ours(gpu: &Gpu, now_ns: u64) -> Option<u64> {
     if gpu.was_ours(now_ns) {
         return Some(WHOLE);
     }
-    if gpu.shares_space() {
+    if gpu.is_spatial() {
         return None;
     }
     let slice = gpu.slice_ns();

@@ -13,7 +13,7 @@ use super::gpu::{Gpu, Job};
 use policy::Time;
 
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct InvariantChecker {
     clock: Time,
     launched: Vec<u64>,
     done: Vec<u64>,
@@ -21,9 +21,14 @@ pub(super) struct Ledger {
     work: Vec<u64>,
 }
 
-impl Ledger {
-    pub(super) fn new(tenants: usize) -> Ledger {
-        Ledger { clock: Time::ZERO, launched: vec![0; tenants], done: vec![0; tenants], work: vec![0; tenants] }
+impl InvariantChecker {
+    pub(super) fn new(tenants: usize) -> InvariantChecker {
+        InvariantChecker {
+            clock: Time::ZERO,
+            launched: vec![0; tenants],
+            done: vec![0; tenants],
+            work: vec![0; tenants],
+        }
     }
 
     pub(super) fn tick(&mut self, now: Time) {

@@ -4,7 +4,10 @@
 //! 1. A tenant's kernels run in the order of their launches, one at a time.
 //! 2. Every moment is busy, spent on switching, or idle; the three add up to the time that passed.
 //!
-//! Not modelled: what one kernel does to another's caches and memory bandwidth, and kernels of one tenant side by side.
+//! 3. In spatial mode SMs go to kernels in the order in which they came to the front of their queues: a kernel that has
+//!    SMs keeps them until it is done, and one that finds fewer than it wants takes longer in proportion.
+//!
+//! Not modelled: what one kernel does to another's caches and memory bandwidth, and kernels of one tenant at the same time.
 
 use policy::{Span, Time};
 use std::collections::VecDeque;
@@ -16,8 +19,17 @@ pub enum Mode {
     TimeSlice,
     /// All at once, as with MPS: kernels that want more SMs than there are slow each other down alike.
     Concurrent,
+    /// All at once, and a kernel keeps the SMs that it has: what MPS does without priorities.
+    Spatial,
     /// One kernel at a time, in the order of launches.
     Fifo,
+}
+
+impl Mode {
+    /// Whether kernels of several tenants run at the same time.
+    pub fn is_at_once(self) -> bool {
+        matches!(self, Mode::Concurrent | Mode::Spatial)
+    }
 }
 
 /// The GPU.
@@ -93,6 +105,9 @@ pub(super) struct Gpu {
     until: Time,
     /// When its queue was last seen empty.
     empty_since: Time,
+    /// By tenant: how often a kernel had come to the front of any queue when its first one did.
+    fronts: Vec<u64>,
+    front: u64,
     /// Work done, by tenant, in thousandths of nanoseconds.
     pub(super) done: Vec<u64>,
     pub(super) busy: Span,
@@ -113,6 +128,8 @@ impl Gpu {
             ready: Time::ZERO,
             until: Time::ZERO,
             empty_since: Time::ZERO,
+            fronts: vec![0; tenants],
+            front: 0,
             done: vec![0; tenants],
             busy: Span::ZERO,
             switching: Span::ZERO,
@@ -136,6 +153,9 @@ impl Gpu {
         if self.spec.mode == Mode::Fifo {
             self.order.push_back(job.tenant);
         }
+        if self.queues[job.tenant].is_empty() {
+            self.come_to_front(job.tenant);
+        }
         self.queues[job.tenant].push_back(job);
         self.take_turns();
     }
@@ -143,8 +163,7 @@ impl Gpu {
     /// When something changes by itself.
     pub(super) fn next(&self) -> Time {
         let mut next = Time::NEVER;
-        let speed = self.speed();
-        for tenant in self.running() {
+        for (tenant, speed) in self.speeds() {
             let left = self.queues[tenant][0].remaining.div_ceil(speed);
             next = next.min(self.clock + Span::from_nanos(left));
         }
@@ -171,6 +190,7 @@ impl Gpu {
             for tenant in 0..self.queues.len() {
                 while self.queues[tenant].front().is_some_and(|job| job.remaining == 0) {
                     finished.push(self.queues[tenant].pop_front().expect("it has a front"));
+                    self.come_to_front(tenant);
                     if self.spec.mode == Mode::Fifo {
                         assert_eq!(self.order.pop_front(), Some(tenant), "a kernel ran before its turn");
                     }
@@ -189,25 +209,47 @@ impl Gpu {
         let one = match self.spec.mode {
             Mode::Fifo => self.order.front().copied(),
             Mode::TimeSlice => self.owner.filter(|owner| self.clock >= self.ready && self.has_work(*owner)),
-            Mode::Concurrent => None,
+            Mode::Concurrent | Mode::Spatial => None,
         };
-        let all = self.spec.mode == Mode::Concurrent;
+        let all = self.spec.mode.is_at_once();
         let concurrent = (0..self.queues.len()).filter(move |tenant| all && !self.queues[*tenant].is_empty());
         one.into_iter().chain(concurrent)
     }
 
-    fn speed(&self) -> u64 {
-        if self.spec.mode != Mode::Concurrent {
-            return FULL;
+    /// Who makes progress, and how fast.
+    fn speeds(&self) -> Vec<(usize, u64)> {
+        let mut running: Vec<usize> = self.running().collect();
+        let sms = |tenant: usize| u64::from(self.queues[tenant][0].sms).max(1);
+        match self.spec.mode {
+            Mode::Concurrent => {
+                let wanted: u64 = running.iter().map(|tenant| sms(*tenant)).sum();
+                let speed = if wanted <= FULL { FULL } else { (FULL * FULL / wanted).max(1) };
+                running.into_iter().map(|tenant| (tenant, speed)).collect()
+            }
+            Mode::Spatial => {
+                running.sort_by_key(|tenant| self.fronts[*tenant]);
+                let mut left = FULL;
+                let mut speed = |tenant: usize| {
+                    let given = sms(tenant).min(left);
+                    left -= given;
+                    FULL * given / sms(tenant)
+                };
+                let speeds = running.into_iter().map(|tenant| (tenant, speed(tenant)));
+                speeds.filter(|(_, speed)| *speed > 0).collect()
+            }
+            Mode::TimeSlice | Mode::Fifo => running.into_iter().map(|tenant| (tenant, FULL)).collect(),
         }
-        let wanted: u64 = self.running().map(|tenant| u64::from(self.queues[tenant][0].sms)).sum();
-        if wanted <= FULL { FULL } else { (FULL * FULL / wanted).max(1) }
+    }
+
+    /// A tenant's first kernel is another now.
+    fn come_to_front(&mut self, tenant: usize) {
+        self.front += 1;
+        self.fronts[tenant] = self.front;
     }
 
     fn progress(&mut self, passed: Span, to: Time) {
-        let speed = self.speed();
-        let running: Vec<usize> = self.running().collect();
-        for &tenant in &running {
+        let running = self.speeds();
+        for &(tenant, speed) in &running {
             let from = self.clock;
             let job = &mut self.queues[tenant][0];
             let work = (speed * passed.nanos()).min(job.remaining);

@@ -22,6 +22,9 @@ pub struct Solo {
     pub gpu_ms: f64,
     /// Milliseconds from one to the next.
     pub takes_ms: f64,
+    /// Kernels of a request or step, where they are more than the launches because they are in graphs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernels: Option<f64>,
 }
 
 /// What is expected of a pair, as ratios to alone.
@@ -43,7 +46,7 @@ const LAUNCH_LEAST_US: f64 = 2.0;
 /// How long is simulated, in steps of the slower program, and at least.
 const STEPS: f64 = 40.0;
 const LEAST: Span = Span::from_secs(2);
-/// Turns as an H200 takes them by itself. The slice is what the driver says. From graphs of 0.85 and 6.9 ms, each beside
+/// Time slices as an H200 gives them by itself. The slice is what the driver says. From graphs of 0.85 and 6.9 ms, each beside
 /// training without end (docs/benchmarks/sharing-graphs.json): a program that has nothing to run loses its turn at once,
 /// and every change of turns takes 0.17 to 0.19 ms.
 const TURNS: GpuSpec = GpuSpec {
@@ -125,23 +128,31 @@ fn kernels(solo: Solo) -> Option<Vec<Kernel>> {
         return None;
     }
     let most = (solo.takes_ms * 1e3 / LAUNCH_LEAST_US).clamp(1.0, LAUNCHES_MAX);
-    let count = solo.launches.clamp(1.0, most).round();
-    let duration_us = solo.gpu_ms.min(solo.takes_ms - HOST_LEAST_US / 1e3).max(1e-3) * 1e3 / count;
+    let launches = solo.launches.clamp(1.0, most).round();
+    // Kernels of a graph follow each other without the host.
+    let count = solo.kernels.map_or(launches, |kernels| kernels.clamp(launches, most.max(launches)).round());
+    let gpu_us = solo.gpu_ms.min(solo.takes_ms - HOST_LEAST_US / 1e3).max(1e-3) * 1e3;
+    let duration_us = gpu_us / count;
     // The host is done with the last launch when the GPU still has a kernel to run; where the GPU is what takes the
     // time, it is done long before.
-    let host_us = (solo.takes_ms * 1e3 - duration_us).max(0.0);
-    let gap_us = if solo.gpu_ms > 0.9 * solo.takes_ms { host_us / 2.0 } else { host_us } / count;
+    let host_us = (solo.takes_ms * 1e3 - gpu_us / launches).max(0.0);
+    let gap_us = if solo.gpu_ms > 0.9 * solo.takes_ms { host_us / 2.0 } else { host_us };
     // A program that waits for its only launch is not ahead of the GPU.
-    let gap_us = gap_us.max(HOST_LEAST_US / count);
+    let gap_us = gap_us.max(HOST_LEAST_US);
     let kernel = Kernel {
         duration: Span::from_nanos((duration_us * 1e3) as u64).max(Span::from_nanos(100)),
-        gap: Span::from_nanos((gap_us * 1e3) as u64),
+        gap: Span::from_nanos((gap_us / launches * 1e3) as u64),
         sync: false,
         sms: (duration_us / FILLS_US * 1e3).clamp(50.0, 1_000.0) as u32,
         memory_bound: duration_us < FILLS_US / 2.0,
     };
-    let mut kernels = vec![kernel; count as usize];
-    kernels.last_mut()?.sync = true;
+    // Between kernels of one graph there is no host.
+    let each = (count / launches).round().max(1.0) as usize;
+    let within = Kernel { gap: Span::ZERO, ..kernel };
+    let place = |index: usize| if (index + 1).is_multiple_of(each) { kernel } else { within };
+    let mut kernels: Vec<Kernel> = (0..count as usize).map(place).collect();
+    let last = kernels.last_mut()?;
+    (last.gap, last.sync) = (kernel.gap, true);
     Some(kernels)
 }
 
@@ -149,8 +160,8 @@ fn kernels(solo: Solo) -> Option<Vec<Kernel>> {
 mod tests {
     use super::*;
 
-    const RESNET: Solo = Solo { launches: 221.0, gpu_ms: 2.6, takes_ms: 5.3 };
-    const TRAINING: Solo = Solo { launches: 600.0, gpu_ms: 600.0, takes_ms: 620.0 };
+    const RESNET: Solo = Solo { launches: 221.0, gpu_ms: 2.6, takes_ms: 5.3, kernels: None };
+    const TRAINING: Solo = Solo { launches: 600.0, gpu_ms: 600.0, takes_ms: 620.0, kernels: None };
     const HALF: AtRandom = AtRandom { load: 0.5, lead: Span::from_secs(1), duration: Span::from_secs(4) };
 
     fn pair(latency: Solo, best_effort: Solo) -> Pair {
@@ -159,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_program_alone_takes_as_long_as_it_took() {
-        for solo in [RESNET, TRAINING, Solo { launches: 1.0, gpu_ms: 1.9, takes_ms: 2.0 }] {
-            let quiet = Solo { launches: 1.0, gpu_ms: 0.001, takes_ms: 1_000.0 };
+        for solo in [RESNET, TRAINING, Solo { launches: 1.0, gpu_ms: 1.9, takes_ms: 2.0, kernels: None }] {
+            let quiet = Solo { launches: 1.0, gpu_ms: 0.001, takes_ms: 1_000.0, kernels: None };
             let scenario = scenario(pair(solo, quiet), Load::Closed { think: Span::ZERO }, 1).unwrap();
             let report = run(&scenario, "default").unwrap();
             let takes = report.tenants[0].completion_ms.unwrap();
@@ -184,22 +195,22 @@ mod tests {
     /// a quarter there.
     #[test]
     fn turns_are_expected_to_cost_what_they_cost_on_a_gpu() {
-        let training = Solo { launches: 886.0, gpu_ms: 580.0, takes_ms: 626.0 };
+        let training = Solo { launches: 886.0, gpu_ms: 580.0, takes_ms: 626.0, kernels: None };
         let check = |latency: Solo, measured: (f64, f64), within: f64| {
             let expected = predict("default", pair(latency, training), HALF, 1).unwrap();
             let off = [expected.throughput - measured.0, expected.best_effort - measured.1];
             assert!(off.iter().all(|off| off.abs() <= within), "{expected:?} for {measured:?}");
         };
-        check(Solo { launches: 1.0, gpu_ms: 0.84, takes_ms: 0.85 }, (0.26, 0.63), 0.03);
-        check(Solo { launches: 1.0, gpu_ms: 6.9, takes_ms: 7.0 }, (0.42, 0.49), 0.03);
-        check(Solo { launches: 221.0, gpu_ms: 1.5, takes_ms: 5.5 }, (0.85, 0.70), 0.15);
+        check(Solo { launches: 1.0, gpu_ms: 0.84, takes_ms: 0.85, kernels: None }, (0.26, 0.63), 0.03);
+        check(Solo { launches: 1.0, gpu_ms: 6.9, takes_ms: 7.0, kernels: None }, (0.42, 0.49), 0.03);
+        check(Solo { launches: 221.0, gpu_ms: 1.5, takes_ms: 5.5, kernels: None }, (0.85, 0.70), 0.15);
     }
 
     /// What was measured on an H200 (docs/benchmarks/frontier.json): programs as they are alone, and the p99 and the
     /// training's part beside requests at random.
     #[test]
     fn weft_in_turns_is_expected_to_be_what_it_is_on_a_gpu() {
-        let training = Solo { launches: 913.0, gpu_ms: 598.0, takes_ms: 629.0 };
+        let training = Solo { launches: 913.0, gpu_ms: 598.0, takes_ms: 629.0, kernels: None };
         let at_random = AtRandom { load: 0.5, lead: Span::from_secs(12), duration: Span::from_secs(20) };
         let check = |latency: Solo, p99: f64, at_random_part: f64| {
             let expected = predict("weft-time", pair(latency, training), at_random, 1).unwrap();
@@ -210,8 +221,8 @@ mod tests {
                 "{expected:?} for {at_random_part}"
             );
         };
-        check(Solo { launches: 1.0, gpu_ms: 1.34, takes_ms: 1.37 }, 1.03, 0.29);
-        check(Solo { launches: 1.0, gpu_ms: 4.05, takes_ms: 4.10 }, 1.0, 0.25);
+        check(Solo { launches: 1.0, gpu_ms: 1.34, takes_ms: 1.37, kernels: None }, 1.03, 0.29);
+        check(Solo { launches: 1.0, gpu_ms: 4.05, takes_ms: 4.10, kernels: None }, 1.0, 0.25);
     }
 
     #[test]
@@ -221,7 +232,7 @@ mod tests {
         {
             assert_eq!(predict("weft", pair(solo, TRAINING), HALF, 1), None);
         }
-        let odd = Solo { launches: 1e9, gpu_ms: 500.0, takes_ms: 1.0 };
+        let odd = Solo { launches: 1e9, gpu_ms: 500.0, takes_ms: 1.0, kernels: None };
         assert!(predict("default", pair(RESNET, odd), HALF, 1).is_some());
     }
 }

@@ -1,12 +1,12 @@
 //! The loop: hosts, GPU and policy over one heap of events.
 
-use super::check::Ledger;
+use super::check::InvariantChecker;
 use super::gpu::{Gpu, Job};
 use super::policies::Verdict;
 use super::policies::{self, Control};
 use super::report::{Report, Tally};
-use super::room::{Head, Room, Seat};
 use super::scenario::{Load, Scenario, TenantSpec};
+use super::snapshot::{Head, Snapshot, TenantState};
 use super::tenant::{Doing, QUEUE, Request, Tenant};
 use crate::event_queue::EventQueue;
 use policy::sharing::{Burst, Class, SharingConfig, WHOLE};
@@ -108,7 +108,7 @@ struct Run<'a> {
     now: Time,
     events: EventQueue<Event>,
     gpu: Gpu,
-    room: Room,
+    snapshot: Snapshot,
     tenants: Vec<Tenant>,
     /// What was predicted and turned out otherwise, to be charged with the next launch.
     owed: Vec<i64>,
@@ -125,7 +125,7 @@ struct Run<'a> {
     tallies: Vec<Tally>,
     /// Work done and idle time when the measured part began.
     at_warm: (Vec<u64>, Span, Span),
-    ledger: Ledger,
+    checker: InvariantChecker,
     finished: Vec<Job>,
 }
 
@@ -156,9 +156,9 @@ impl<'a> Run<'a> {
         let specs: Vec<&TenantSpec> = chosen.iter().map(|index| &scenario.tenants[*index]).collect();
         let spec = super::gpu::GpuSpec { mode: control.mode(scenario.gpu.mode), ..scenario.gpu };
         let mut gpu = Gpu::new(spec, specs.len());
-        let seats: Vec<Seat> = specs.iter().map(|spec| seat(spec)).collect();
-        for (index, seat) in seats.iter().enumerate() {
-            gpu.set_slice(index, control.slice(index, seat).unwrap_or(spec.slice));
+        let states: Vec<TenantState> = specs.iter().map(|spec| state(spec)).collect();
+        for (index, state) in states.iter().enumerate() {
+            gpu.set_slice(index, control.slice(index, state).unwrap_or(spec.slice));
         }
         let tenant = |index: &usize| Tenant::new(&scenario.tenants[*index], *index, seed, scenario.noise);
         Run {
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
             now: Time::ZERO,
             events: EventQueue::default(),
             gpu,
-            room: Room { gpu: spec, seats },
+            snapshot: Snapshot { gpu: spec, states },
             tenants: chosen.iter().map(tenant).collect(),
             owed: vec![0; specs.len()],
             again: vec![Time::NEVER; specs.len()],
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
             disturbed: vec![None; specs.len()],
             tallies: vec![Tally::default(); specs.len()],
             at_warm: (vec![0; specs.len()], Span::ZERO, Span::ZERO),
-            ledger: Ledger::new(specs.len()),
+            checker: InvariantChecker::new(specs.len()),
             finished: Vec::new(),
             specs,
         }
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
         let measured = self.scenario.duration;
         let end = Time::ZERO + self.scenario.warmup + measured;
         self.advance(end);
-        self.ledger.finish(&self.gpu);
+        self.checker.finish(&self.gpu);
         let (done, busy, switching) = &self.at_warm;
         for (index, tally) in self.tallies.iter_mut().enumerate() {
             tally.used = Span::from_nanos((self.gpu.done[index] - done[index]) / 1_000);
@@ -238,7 +238,7 @@ impl<'a> Run<'a> {
             if self.switching[tenant] {
                 continue;
             }
-            let until = self.control.off_until(self.now, tenant, &self.room);
+            let until = self.control.off_until(self.now, tenant, &self.snapshot);
             match (until, self.off[tenant]) {
                 (Some(until), true) if self.look[tenant] <= self.now => {
                     self.look[tenant] = until;
@@ -249,14 +249,14 @@ impl<'a> Run<'a> {
                 (wanted, _) => {
                     self.switching[tenant] = true;
                     let off = wanted.is_some();
-                    self.events.push(self.now + self.room.gpu.preemption, Event::Switched { tenant, off });
+                    self.events.push(self.now + self.snapshot.gpu.preemption, Event::Switched { tenant, off });
                 }
             }
         }
     }
 
     fn advance(&mut self, to: Time) {
-        self.ledger.tick(to);
+        self.checker.tick(to);
         self.now = to;
         let mut finished = std::mem::take(&mut self.finished);
         self.gpu.advance(to, &mut finished);
@@ -282,11 +282,11 @@ impl<'a> Run<'a> {
             Event::Host(tenant) => self.proceed(tenant),
             Event::Again(tenant) => self.again[tenant] = Time::NEVER,
             Event::Tick => {
-                self.control.on_tick(now, &self.room);
-                for (index, seat) in self.room.seats.iter().enumerate() {
-                    self.gpu.set_slice(index, self.control.slice(index, seat).unwrap_or(self.room.gpu.slice));
+                self.control.on_tick(now, &self.snapshot);
+                for (index, state) in self.snapshot.states.iter().enumerate() {
+                    self.gpu.set_slice(index, self.control.slice(index, state).unwrap_or(self.snapshot.gpu.slice));
                 }
-                self.room.seats.iter_mut().for_each(|seat| seat.ended.clear());
+                self.snapshot.states.iter_mut().for_each(|state| state.ended.clear());
                 for at in (0..self.tenants.len()).filter_map(|tenant| self.control.look_at(tenant)) {
                     if at > now {
                         self.events.push(at, Event::Look);
@@ -321,9 +321,9 @@ impl<'a> Run<'a> {
         host.doing = Doing::Asking;
         let kernel = host.kernels[request.next];
         let measured = self.measured[tenant][request.next];
-        let seat = &mut self.room.seats[tenant];
-        seat.in_request = true;
-        seat.head = Some(Head {
+        let state = &mut self.snapshot.states[tenant];
+        state.in_request = true;
+        state.head = Some(Head {
             kernel: request.next,
             predicted: measured.duration,
             gap: measured.gap,
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
             memory_bound: kernel.memory_bound,
             since: self.now,
         });
-        seat.note_wants(self.now);
+        state.note_wants(self.now);
     }
 
     /// Asks the policy for every launch that waits: the most important first, then the longest.
@@ -339,11 +339,11 @@ impl<'a> Run<'a> {
         let mut asking: Vec<usize> =
             (0..self.tenants.len()).filter(|tenant| self.tenants[*tenant].doing == Doing::Asking).collect();
         asking.sort_by_key(|tenant| {
-            let seat = &self.room.seats[*tenant];
-            (seat.rank(), std::cmp::Reverse(seat.head.map(|head| head.predicted)))
+            let state = &self.snapshot.states[*tenant];
+            (state.rank(), std::cmp::Reverse(state.head.map(|head| head.predicted)))
         });
         for tenant in asking {
-            match self.control.may_launch(self.now, tenant, &self.room) {
+            match self.control.may_launch(self.now, tenant, &self.snapshot) {
                 Verdict::Go => self.launch(tenant),
                 Verdict::Wait { until } => {
                     let until = until.max(self.now + Span::from_nanos(1));
@@ -359,28 +359,31 @@ impl<'a> Run<'a> {
     fn launch(&mut self, tenant: usize) {
         let now = self.now;
         let before = self.best_effort_work();
+        let cap = self.control.sm_cap(now, tenant, &self.snapshot);
         let host = &mut self.tenants[tenant];
-        let seat = &mut self.room.seats[tenant];
-        let head = seat.head.take().expect("it asked for a launch");
-        let duration = host.duration(head.kernel);
-        let job = Job::new(tenant, self.ledger.next(tenant), head.kernel, duration, head.predicted, head.sms);
-        self.ledger.launched(&job);
+        let state = &mut self.snapshot.states[tenant];
+        let head = state.head.take().expect("it asked for a launch");
+        // On a part of the SMs that it wants, a kernel takes longer in proportion.
+        let (wanted, sms) = (head.sms.max(1), cap.map_or(head.sms, |cap| cap.min(head.sms)).max(1));
+        let duration = host.duration(head.kernel).scale(wanted.into(), sms.into());
+        let job = Job::new(tenant, self.checker.next(tenant), head.kernel, duration, head.predicted, sms);
+        self.checker.launched(&job);
         self.gpu.submit(job);
 
-        let sms = if self.room.gpu.mode == super::Mode::Concurrent { head.sms } else { WHOLE };
+        let sms = if self.snapshot.gpu.mode.is_at_once() { head.sms } else { WHOLE };
         let charge = head.predicted.scale(u64::from(sms), u64::from(WHOLE)).nanos() as i64 + self.owed[tenant];
         self.owed[tenant] = charge.min(0);
-        seat.charged += Span::from_nanos(charge.max(0) as u64);
-        seat.last = Some(head);
-        seat.in_flight += 1;
-        seat.launches += 1;
-        seat.outstanding += head.predicted;
-        seat.busy_until = seat.busy_until.max(now) + head.predicted;
-        if seat.burst_since.is_none() {
-            seat.burst_since = Some(now);
+        state.charged += Span::from_nanos(charge.max(0) as u64);
+        state.last = Some(head);
+        state.in_flight += 1;
+        state.launches += 1;
+        state.outstanding += head.predicted;
+        state.busy_until = state.busy_until.max(now) + head.predicted;
+        if state.burst_since.is_none() {
+            state.burst_since = Some(now);
             self.disturbed[tenant] = before;
         }
-        seat.note_wants(now);
+        state.note_wants(now);
         self.tallies[tenant].launches += 1;
         self.tallies[tenant].held += now - head.since;
 
@@ -389,21 +392,21 @@ impl<'a> Run<'a> {
         request.next += 1;
         let last = request.next == host.kernels.len();
         host.doing = if kernel.sync || last {
-            seat.syncing_since = Some(now);
+            state.syncing_since = Some(now);
             Doing::Syncing
-        } else if seat.in_flight >= QUEUE {
+        } else if state.in_flight >= QUEUE {
             Doing::Blocked
         } else {
             let gap = host.gap(kernel.gap);
             self.events.push(now + gap, Event::Host(tenant));
             Doing::Computing
         };
-        self.control.on_launch(now, tenant, &self.room);
+        self.control.on_launch(now, tenant, &self.snapshot);
     }
 
     fn done(&mut self, job: &Job) {
         let (now, tenant) = (self.now, job.tenant);
-        self.ledger.done(job);
+        self.checker.done(job);
         if let Some(sums) = &mut self.measuring {
             add(&mut sums[job.kernel].duration, job.duration);
             let started = job.started.unwrap_or(now);
@@ -411,16 +414,18 @@ impl<'a> Run<'a> {
                 add(&mut sums[before].gap, started - ended);
             }
         }
-        let sms = if self.room.gpu.mode == super::Mode::Concurrent { job.sms } else { WHOLE };
-        let charge = |span: Span| span.scale(u64::from(sms), u64::from(WHOLE)).nanos() as i64;
-        self.owed[tenant] += charge(job.duration) - charge(job.predicted);
-        let seat = &mut self.room.seats[tenant];
-        seat.in_flight -= 1;
-        seat.outstanding = seat.outstanding - job.predicted;
-        seat.note_wants(now);
+        let at_once = self.snapshot.gpu.mode.is_at_once();
+        let charge =
+            |span: Span, sms: u32| span.scale(if at_once { sms } else { WHOLE }.into(), WHOLE.into()).nanos() as i64;
+        let wanted = self.tenants[tenant].kernels[job.kernel].sms;
+        self.owed[tenant] += charge(job.duration, job.sms) - charge(job.predicted, wanted);
+        let state = &mut self.snapshot.states[tenant];
+        state.in_flight -= 1;
+        state.outstanding = state.outstanding - job.predicted;
+        state.note_wants(now);
         let host = &mut self.tenants[tenant];
         match host.doing {
-            Doing::Syncing if seat.in_flight == 0 => self.synced(tenant, job.kernel),
+            Doing::Syncing if state.in_flight == 0 => self.synced(tenant, job.kernel),
             Doing::Blocked => {
                 host.doing = Doing::Computing;
                 let gap = host.gap(host.kernels[job.kernel].gap);
@@ -428,20 +433,21 @@ impl<'a> Run<'a> {
             }
             _ => {}
         }
-        self.control.on_done(now, tenant, &self.room);
+        self.control.on_done(now, tenant, &self.snapshot);
     }
 
     /// What best-effort work was done so far.
     fn best_effort_done(&self) -> u64 {
         let best_effort =
-            self.room.seats.iter().zip(&self.gpu.done).filter(|(seat, _)| seat.class == Class::BestEffort);
+            self.snapshot.states.iter().zip(&self.gpu.done).filter(|(state, _)| state.class == Class::BestEffort);
         best_effort.map(|(_, done)| done).sum()
     }
 
     /// The same, unless there is some on the GPU now.
     fn best_effort_work(&self) -> Option<u64> {
-        let is_on = |(seat, off): (&Seat, &bool)| seat.class == Class::BestEffort && seat.in_flight > 0 && !off;
-        (!self.room.seats.iter().zip(&self.off).any(is_on)).then(|| self.best_effort_done())
+        let is_on =
+            |(state, off): (&TenantState, &bool)| state.class == Class::BestEffort && state.in_flight > 0 && !off;
+        (!self.snapshot.states.iter().zip(&self.off).any(is_on)).then(|| self.best_effort_done())
     }
 
     /// The host's wait is over: its burst has ended and perhaps its request.
@@ -449,27 +455,27 @@ impl<'a> Run<'a> {
         let now = self.now;
         let best_effort_done = self.best_effort_done();
         let host = &mut self.tenants[tenant];
-        let seat = &mut self.room.seats[tenant];
-        seat.busy_until = now;
-        seat.syncing_since = None;
-        seat.bursts += 1;
-        let began = seat.burst_since.take().unwrap_or(now);
-        seat.burst = now - began;
-        seat.burst_alone = self.measured[tenant][kernel].burst;
+        let state = &mut self.snapshot.states[tenant];
+        state.busy_until = now;
+        state.syncing_since = None;
+        state.bursts += 1;
+        let began = state.burst_since.take().unwrap_or(now);
+        state.burst = now - began;
+        state.burst_alone = self.measured[tenant][kernel].burst;
         if self.control.tick().is_some() {
-            let alone = seat.burst_alone;
+            let alone = state.burst_alone;
             let undisturbed = self.disturbed[tenant] == Some(best_effort_done);
-            seat.ended.push(Burst { process: 0, began, took: seat.burst, alone, undisturbed });
+            state.ended.push(Burst { process: 0, began, took: state.burst, alone, undisturbed });
         }
         if let Some(sums) = &mut self.measuring {
-            add(&mut sums[kernel].burst, seat.burst);
+            add(&mut sums[kernel].burst, state.burst);
         }
         let request = host.request.expect("a sync belongs to a request");
         let mut gap = host.gap(host.kernels[kernel].gap);
         if request.next == host.kernels.len() {
             host.request = None;
-            seat.in_request = false;
-            seat.answered += 1;
+            state.in_request = false;
+            state.answered += 1;
             self.answered[tenant] += 1;
             self.tallies[tenant].completions.push(now - request.arrived);
             if let Load::Closed { think } = host.load {
@@ -483,8 +489,8 @@ impl<'a> Run<'a> {
     }
 }
 
-fn seat(spec: &TenantSpec) -> Seat {
-    Seat {
+fn state(spec: &TenantSpec) -> TenantState {
+    TenantState {
         class: spec.class,
         priority: spec.priority,
         request: spec.request,

@@ -7,8 +7,8 @@
 use super::latencies::Latencies;
 use super::results::Side;
 use crate::workload::program::{Answer, now_ns};
-use node::sharing::{Answer as Reply, Change, Client, Place, Question};
 use rpc::ShareAsked;
+use share_client::{Answer as Reply, Change, Client, DaemonPaths, Question};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -59,7 +59,7 @@ impl Turn {
 
 impl Alternation {
     /// Begins, with the tenants of these processes at the daemon there.
-    pub(super) fn start(place: Place, turns: Turns, processes: Vec<u32>) -> Alternation {
+    pub(super) fn start(place: DaemonPaths, turns: Turns, processes: Vec<u32>) -> Alternation {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
         let alternating = std::thread::spawn(move || alternate(&place, &turns, &processes, &ended));
@@ -73,7 +73,7 @@ impl Alternation {
     }
 }
 
-fn alternate(place: &Place, turns: &Turns, processes: &[u32], over: &AtomicBool) -> Result<Vec<Turn>, String> {
+fn alternate(place: &DaemonPaths, turns: &Turns, processes: &[u32], over: &AtomicBool) -> Result<Vec<Turn>, String> {
     let failed = |error: anyhow::Error| format!("the daemon of Weft did not answer: {error:#}");
     let client = Client::connect(place).map_err(failed)?.ok_or("the daemon of Weft is gone")?;
     let status = client.status().map_err(failed)?;

@@ -6,8 +6,8 @@ use super::pairs::Group;
 use super::settings::World;
 use crate::workload::process::{self, Process};
 use anyhow::{Context, Result};
-use node::sharing::{Client, Place};
 use policy::sharing::Class;
+use share_client::{Client, DaemonPaths};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -152,8 +152,8 @@ impl Daemons {
     }
 
     /// Where Weft's own is in a world.
-    pub(super) fn place(&self, world: World) -> Place {
-        Place::at(self.socket(socket_name(world)))
+    pub(super) fn place(&self, world: World) -> DaemonPaths {
+        DaemonPaths::at(self.socket(socket_name(world)))
     }
 
     fn socket(&self, name: &str) -> PathBuf {
@@ -198,7 +198,7 @@ impl Daemons {
     fn wait_for_no_tenant(&self, name: &str) {
         let until = Instant::now() + PATIENCE;
         let left = || {
-            let status = Client::connect(&Place::at(self.socket(name))).ok()??.status().ok()?;
+            let status = Client::connect(&DaemonPaths::at(self.socket(name))).ok()??.status().ok()?;
             Some(status.idle.len() + status.gpus.iter().map(|gpu| gpu.tenants.len()).sum::<usize>())
         };
         while left().is_some_and(|tenants| tenants > 0) && Instant::now() < until {

@@ -2,8 +2,8 @@
 
 use super::results::Given;
 use crate::workload::program::now_ns;
-use node::sharing::{Client, Place, Status};
 use policy::sharing::Class;
+use share_client::{Client, DaemonPaths, Status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -32,7 +32,7 @@ struct Sums {
 
 impl Glances {
     /// Looks at the daemon there from a time on, for the tenants that these processes belong to.
-    pub(super) fn start(place: Place, from_ns: u64, processes: Vec<u32>) -> Glances {
+    pub(super) fn start(place: DaemonPaths, from_ns: u64, processes: Vec<u32>) -> Glances {
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
         let looking = std::thread::spawn(move || {
@@ -97,8 +97,8 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use node::sharing::{GpuStatus, TenantStatus};
     use rpc::Share;
+    use share_client::{GpuStatus, TenantStatus};
 
     #[test]
     fn means_are_of_those_that_are_measured() {

@@ -366,7 +366,7 @@ impl Stage<'_> {
                 let steps = rate_rps * (seconds + lead_seconds);
                 let grew = |now: u64, then: u64| now.saturating_sub(then) as f64 / steps;
                 let [launches, gpu_ms] = [grew(after.0, before.0), grew(after.1, before.1) / 1e6];
-                return Ok(Solo { launches, gpu_ms, takes_ms: 1e3 / rate_rps });
+                return Ok(Solo { launches, gpu_ms, takes_ms: 1e3 / rate_rps, kernels: None });
             }
         }
         let side = if key.best_effort { "best-effort" } else { "latency" };

@@ -145,8 +145,8 @@ mod tests {
     fn pairs_that_were_seen_alone_are_predicted_and_compared() {
         let mut results = sample();
         assert!(predictions(&results, &figures(&results)).is_empty());
-        let latency = Solo { launches: 100.0, gpu_ms: 5.0, takes_ms: 13.0 };
-        let best_effort = Solo { launches: 50.0, gpu_ms: 100.0, takes_ms: 130.0 };
+        let latency = Solo { launches: 100.0, gpu_ms: 5.0, takes_ms: 13.0, kernels: None };
+        let best_effort = Solo { launches: 50.0, gpu_ms: 100.0, takes_ms: 130.0, kernels: None };
         results.solos.push(Solos { pair: "one".into(), latency, best_effort });
         let all = predictions(&results, &figures(&results));
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use super::super::library;
 use super::finding::{Finding, Health};
-use node::sharing::{Client, Gpus, Place};
+use share_client::{Client, DaemonPaths, Gpus};
 use std::fs::OpenOptions;
 use std::path::Path;
 
@@ -95,9 +95,9 @@ fn control_program() -> Option<String> {
 
 fn daemon() -> Finding {
     match Client::find() {
-        Ok(Some(client)) => Finding::good("daemon", format!("answers at {}", client.place.socket.display())),
+        Ok(Some(client)) => Finding::good("daemon", format!("answers at {}", client.paths.socket.display())),
         Ok(None) => {
-            let place = Place::own();
+            let place = DaemonPaths::own();
             match place.prepare() {
                 Ok(()) => {
                     Finding::good("daemon", format!("none yet; `weft run` starts one at {}", place.socket.display()))

@@ -6,8 +6,8 @@
 use super::super::library;
 use super::exports::driver_functions;
 use super::finding::{Finding, Health};
-use node::sharing::{Client, PROTOCOL_VERSION, Status};
 use serde::Deserialize;
+use share_client::{Client, PROTOCOL_VERSION, Status};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

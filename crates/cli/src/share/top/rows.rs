@@ -2,8 +2,8 @@
 
 use crate::table::row;
 use clap::ValueEnum;
-use node::sharing::{Status, TenantStatus};
 use rpc::share::class_name;
+use share_client::{Status, TenantStatus};
 
 /// What tenants are sorted by; the most first, names from A on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -99,7 +99,7 @@ pub(super) fn gibibytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use node::sharing::GpuStatus;
+    use share_client::GpuStatus;
 
     #[test]
     fn tenants_are_sorted_and_filtered() {

@@ -2,13 +2,13 @@
 
 use super::rows::{Order, gibibytes, rows};
 use anyhow::{Context, Result};
-use node::sharing::{Client, Status};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
+use share_client::{Client, Status};
 use std::time::{Duration, Instant};
 
 /// What the person at the keyboard chose.
@@ -103,9 +103,9 @@ fn draw(frame: &mut Frame<'_>, status: &Status, view: &View) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use node::sharing::{GpuStatus, TenantStatus};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use share_client::{GpuStatus, TenantStatus};
 
     #[test]
     fn keys_sort_filter_and_quit() {

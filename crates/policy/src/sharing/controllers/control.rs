@@ -14,7 +14,7 @@ pub(in crate::sharing) struct Throttle {
     /// `None`: the driver's own.
     pub(in crate::sharing) slice: Option<Span>,
     /// Of the SMs, in thousandths.
-    pub(in crate::sharing) space: u32,
+    pub(in crate::sharing) sm_cap: u32,
     /// Its rate, in thousandths, where the controller sets one.
     pub(in crate::sharing) rate: u32,
     /// It is off the GPU from and until then, where somebody is expected to need it.
@@ -27,7 +27,7 @@ impl Throttle {
         budget: Span::MAX,
         admission: Admission::Concurrent,
         slice: None,
-        space: WHOLE,
+        sm_cap: WHOLE,
         rate: WHOLE,
         reserved: None,
     };
@@ -35,8 +35,8 @@ impl Throttle {
 
 /// A controller at work on one GPU.
 pub(in crate::sharing) trait Control: Debug + Send {
-    /// Looks at everybody.
-    fn look(&mut self, _now: Time, _view: &GpuView) {}
+    /// Takes the view at a tick.
+    fn update(&mut self, _now: Time, _view: &GpuView) {}
 
     /// How a best-effort tenant is throttled.
     fn throttle(&self, tenant: &TenantView, view: &GpuView) -> Throttle;
@@ -52,8 +52,8 @@ pub(in crate::sharing) trait Control: Debug + Send {
         false
     }
 
-    /// Whether a best-effort tenant runs beside the latency tenants, and not in turns with them.
-    fn is_beside(&self, _tenant: &TenantView, _view: &GpuView) -> bool {
+    /// Whether a best-effort tenant runs at the same time as the latency tenants.
+    fn is_colocated(&self, _tenant: &TenantView, _view: &GpuView) -> bool {
         false
     }
 

@@ -1,5 +1,5 @@
 //! Like Orion (Strati et al., EuroSys 2024): short kernels beside others, in flight for a small part of how long their work
-//! takes. Orion also looks at what kernels are bound by and at how many SMs they need, which nobody here knows.
+//! takes. Orion also ticks at what kernels are bound by and at how many SMs they need, which nobody here knows.
 
 use super::control::{Control, Throttle};
 use crate::Span;

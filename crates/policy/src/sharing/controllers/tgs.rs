@@ -35,7 +35,7 @@ impl Control for Tgs {
         Throttle { rate: self.rate, ..Throttle::NONE }
     }
 
-    fn look(&mut self, now: Time, view: &GpuView) {
+    fn update(&mut self, now: Time, view: &GpuView) {
         let others = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
         let bursts = others.fold(0u64, |sum, tenant| sum.saturating_add(tenant.bursts));
         let (since, before) = self.began;
@@ -69,7 +69,7 @@ mod tests {
             // 100 bursts a second alone, 60 where the other has more than half.
             tenant.bursts += u64::from(step % 5 == 0 && (tgs.rate < 500 || step % 10 == 0));
             let view = GpuView { tenants: vec![tenant.clone()], memory_total: 0 };
-            tgs.look(Time::ZERO + Span::from_millis(2 * step), &view);
+            tgs.update(Time::ZERO + Span::from_millis(2 * step), &view);
             if step == 24 {
                 assert!(tgs.rate < 100, "{}", tgs.rate);
             }

@@ -24,12 +24,6 @@ use crate::{Span, TenantId, Time};
 use share_core::Patience;
 use std::collections::BTreeMap;
 
-/// So many bursts of everybody are enough in one go of isolation, which lasts for so many looks at most.
-const ISOLATED_BURSTS: u64 = 3;
-const ISOLATED_LOOKS: u64 = 30;
-/// Work that nobody is in the way of may be in flight for so many looks: whoever comes back meets it once.
-const FREE_LOOKS: u64 = 6;
-
 /// The controller of one GPU.
 #[derive(Debug)]
 pub(super) struct Weft {
@@ -44,7 +38,7 @@ pub(super) struct Weft {
     settled: Time,
     /// A latency program works, and so does best-effort work.
     is_needed: bool,
-    looked: Time,
+    updated: Time,
 }
 
 /// What is known of a latency tenant.
@@ -78,23 +72,23 @@ impl Weft {
             wanted_at: None,
             settled: Time::ZERO,
             is_needed: false,
-            looked: Time::ZERO,
+            updated: Time::ZERO,
         }
     }
 
     fn is_active(&self, tenant: TenantId) -> bool {
-        self.latency.get(&tenant).is_some_and(|known| known.is_active(self.looked, &self.config))
+        self.latency.get(&tenant).is_some_and(|known| known.is_active(self.updated, &self.config))
     }
 
     /// Whether best-effort work wanted the GPU lately.
-    fn is_to_blame(&self, now: Time) -> bool {
+    fn may_interfere(&self, now: Time) -> bool {
         self.wanted_at.is_some_and(|at| now < at + self.config.window)
     }
 
     /// Since when best-effort work has been off the GPU for good.
     fn alone_since(&self, now: Time) -> Option<Time> {
         let held = (self.level.get() == HELD).then_some(self.settled);
-        let gone = (!self.is_to_blame(now)).then(|| self.wanted_at.map_or(Time::ZERO, |at| at + self.config.window));
+        let gone = (!self.may_interfere(now)).then(|| self.wanted_at.map_or(Time::ZERO, |at| at + self.config.window));
         self.isolation.since.or(held).or(gone)
     }
 
@@ -102,16 +96,16 @@ impl Weft {
         let config = &self.config;
         // Of whom nothing can be told by now, as who never waits for its work or is late by itself, keeps nobody.
         let is_silent =
-            |known: &Latency| !known.estimate.has_judged(config) && now >= self.settled + config.retry_first;
+            |known: &Latency| !known.estimate.has_evidence(config) && now >= self.settled + config.retry_first;
         let judges = self.latency.values().filter(|known| known.is_active(now, config) && !is_silent(known));
         let verdicts: Vec<Slowdown> = judges.map(|known| known.estimate.verdict(config)).collect();
         let changed = if verdicts.contains(&Slowdown::Worse) {
-            self.level.not_borne(now, config) || self.level.get() == HELD
+            self.level.back_off(now, config) || self.level.get() == HELD
         } else {
             let fine = verdicts.iter().all(|verdict| *verdict == Slowdown::Fine);
             // Where nobody can tell, it is as at the start.
             let is_open = !verdicts.is_empty() || self.level.get() < ThrottleLevel::new(config).get();
-            fine && is_open && self.level.borne(now, config)
+            fine && is_open && self.level.step_up(now, config)
         };
         if changed {
             self.settle(now);
@@ -121,7 +115,7 @@ impl Weft {
     /// From here on everything is another.
     fn settle(&mut self, now: Time) {
         self.settled = now + self.config.settle;
-        self.latency.values_mut().for_each(|known| known.estimate.begin_anew());
+        self.latency.values_mut().for_each(|known| known.estimate.restart());
     }
 
     /// Begins or ends to hold best-effort work to see the others without it.
@@ -129,9 +123,10 @@ impl Weft {
         let mut active = self.latency.values().filter(|known| known.is_active(now, &self.config));
         match self.isolation.since {
             Some(since) => {
-                let longest = self.config.tick.scale(ISOLATED_LOOKS, 1);
+                // As many bursts as can decide the test are enough, and as long as earlier work is in the way.
+                let longest = self.config.settle.max(self.config.tick);
                 let took = (now - since).min(longest);
-                if took == longest || active.all(|known| known.estimate.seen >= ISOLATED_BURSTS) {
+                if took == longest || active.all(|known| known.estimate.seen >= self.config.decisive()) {
                     self.isolation.end(now, took, &self.config);
                 }
             }
@@ -146,8 +141,8 @@ impl Weft {
 
     /// When a latency program that works regularly is expected to need the GPU next.
     fn reserved(&self, tenant: &TenantView) -> Option<(Time, Time)> {
-        let (lead, looked) = (self.config.lead(tenant.leaves_within), self.looked);
-        let expected = self.latency.values().flat_map(|known| known.estimate.next(looked));
+        let (lead, updated) = (self.config.lead(tenant.preempts_within), self.updated);
+        let expected = self.latency.values().flat_map(|known| known.estimate.next(updated, &self.config));
         let windows = expected.map(|(at, off)| (at - off - lead, at + off));
         // One that is longer would be taken for rubbish, and hide the next.
         windows.filter(|(from, until)| (*until - *from).nanos() <= Patience::USUAL.yield_ns).min()
@@ -157,7 +152,7 @@ impl Weft {
     fn gate(&self, tenant: &TenantView) -> Gate {
         let moment = self.config.moment().nanos();
         let every = moment * u64::from(WHOLE) / u64::from(self.config.moments(tenant.request)).max(1);
-        let is_moment = self.looked.nanos() % every.max(1) < moment;
+        let is_moment = self.updated.nanos() % every.max(1) < moment;
         let held = self.isolation.since.is_some() || self.level.get() == HELD && !is_moment;
         if self.is_needed && held { Gate::Held } else { Gate::Open }
     }
@@ -181,8 +176,8 @@ impl Isolation {
 }
 
 impl Control for Weft {
-    fn look(&mut self, now: Time, view: &GpuView) {
-        self.looked = now;
+    fn update(&mut self, now: Time, view: &GpuView) {
+        self.updated = now;
         let of = |class: Class| view.tenants.iter().filter(move |tenant| tenant.class == class);
         let wanted = of(Class::BestEffort).fold(Span::ZERO, |sum, tenant| sum + tenant.wanted);
         if wanted > self.wanted {
@@ -206,11 +201,11 @@ impl Control for Weft {
         }
         let works = self.latency.values().any(|known| known.is_active(now, &self.config));
         self.is_needed = works && wanted > Span::ZERO;
-        let counts = self.is_needed && self.isolation.since.is_none() && self.is_to_blame(now);
+        let counts = self.is_needed && self.isolation.since.is_none() && self.may_interfere(now);
         let counts = Counts { from: counts.then_some(self.settled), alone: self.alone_since(now) };
         for tenant in of(Class::Latency) {
             if let Some(known) = self.latency.get_mut(&tenant.id) {
-                known.estimate.look(&tenant.ended, tenant.objective, counts, &self.config);
+                known.estimate.update(&tenant.ended, tenant.objective, counts, &self.config);
             }
         }
         if !self.is_needed {
@@ -232,12 +227,12 @@ impl Control for Weft {
             return Throttle { budget: config.budget_most, admission: Admission::GapFill, ..Throttle::NONE };
         }
         let throttle = Throttle { gate: self.gate(tenant), ..Throttle::NONE };
-        if self.is_beside(tenant, view) {
+        if self.is_colocated(tenant, view) {
             if !self.is_needed {
-                return Throttle { budget: config.tick.scale(FREE_LOOKS, 1), ..throttle };
+                return Throttle { budget: config.free_budget(), ..throttle };
             }
             let admission = if level <= GAPS { Admission::GapFill } else { Admission::Concurrent };
-            return Throttle { space: config.space(level), admission, budget: config.feed(), ..throttle };
+            return Throttle { sm_cap: config.sm_cap(level), admission, budget: config.feed(), ..throttle };
         }
         if tenant.slices {
             // Held and still on the GPU would isolate nobody.
@@ -272,10 +267,10 @@ impl Control for Weft {
         true
     }
 
-    fn is_beside(&self, tenant: &TenantView, view: &GpuView) -> bool {
+    fn is_colocated(&self, tenant: &TenantView, view: &GpuView) -> bool {
         let mut latency = view.tenants.iter().filter(|tenant| tenant.class == Class::Latency);
         // Those that do nothing may be wherever they are.
-        tenant.space && latency.all(|other| other.space || !self.is_active(other.id))
+        tenant.spatial && latency.all(|other| other.spatial || !self.is_active(other.id))
     }
 
     fn slowdown(&self, tenant: TenantId) -> Option<u64> {
@@ -293,16 +288,16 @@ mod tests {
     use super::*;
     use crate::sharing::Burst;
 
-    fn tenant(id: u32, class: Class, space: bool, slices: bool) -> TenantView {
+    fn tenant(id: u32, class: Class, spatial: bool, slices: bool) -> TenantView {
         let wanted = Span::from_millis(1);
-        TenantView { class, space, slices, wanted, ..TenantView::new(TenantId(id)) }
+        TenantView { class, spatial, slices, wanted, ..TenantView::new(TenantId(id)) }
     }
 
     /// A latency tenant whose bursts of 1 ms, 5 ms apart, are late by what `late` says for how a best-effort tenant is
     /// throttled, for so many seconds. How that is at each burst.
     fn play(best_effort: TenantView, seconds: u64, late: impl Fn(&Throttle) -> Span) -> Vec<Throttle> {
         let (every, alone) = (Span::from_millis(5), Span::from_millis(1));
-        let mut tenants = vec![tenant(0, Class::Latency, best_effort.space, true), best_effort];
+        let mut tenants = vec![tenant(0, Class::Latency, best_effort.spatial, true), best_effort];
         let mut weft = Weft::new(&SharingConfig::default());
         let mut throttles: Vec<Throttle> = Vec::new();
         for step in 1..seconds * 200 {
@@ -315,7 +310,7 @@ mod tests {
             let took = alone + more;
             tenants[0].ended = vec![Burst { process: 1, began: now - took, took, alone, undisturbed: held }];
             let view = GpuView { tenants: tenants.clone(), memory_total: 0 };
-            weft.look(now, &view);
+            weft.update(now, &view);
             throttles.push(weft.throttle(&tenants[1], &view));
         }
         throttles
@@ -328,11 +323,11 @@ mod tests {
     #[test]
     fn it_finds_the_most_that_is_borne_and_stays_there() {
         // Up to half of the SMs hurts nobody.
-        let hurts = |throttle: &Throttle| if throttle.space > 500 { Span::from_micros(500) } else { Span::ZERO };
+        let hurts = |throttle: &Throttle| if throttle.sm_cap > 500 { Span::from_micros(500) } else { Span::ZERO };
         let throttles = play(tenant(1, Class::BestEffort, true, false), 300, hurts);
         let late = &throttles[throttles.len() / 2..];
         let (too_much, much) =
-            (part(late, |one| one.space > 500 && one.gate == Gate::Open), part(late, |one| one.space > 300));
+            (part(late, |one| one.sm_cap > 500 && one.gate == Gate::Open), part(late, |one| one.sm_cap > 300));
         assert!(too_much < 0.01 && much > 0.9, "{too_much} {much}");
     }
 
@@ -342,8 +337,8 @@ mod tests {
             let throttles = play(tenant(1, Class::BestEffort, space, slices), 600, |_| Span::from_millis(1));
             let held = part(&throttles[throttles.len() / 2..], |one| one.gate == Gate::Held);
             assert!((0.98..1.0).contains(&held), "{held}");
-            let borne = play(tenant(1, Class::BestEffort, space, slices), 60, |_| Span::ZERO);
-            let held = part(&borne, |one| one.gate == Gate::Held);
+            let step_up = play(tenant(1, Class::BestEffort, space, slices), 60, |_| Span::ZERO);
+            let held = part(&step_up, |one| one.gate == Gate::Held);
             assert!((0.001..0.03).contains(&held), "isolated for a part of the time: {held}");
         }
     }
@@ -374,7 +369,7 @@ mod tests {
                 tenants[0].ended.push(Burst { process: 1, began: now - took, took, alone, undisturbed: false });
             }
             let view = GpuView { tenants: tenants.clone(), memory_total: 0 };
-            weft.look(now, &view);
+            weft.update(now, &view);
             admissions.push(weft.throttle(&tenants[1], &view).admission);
         }
         assert_eq!(admissions.last(), Some(&Admission::Exclusive));
@@ -393,7 +388,7 @@ mod tests {
                 let undisturbed = weft.level.get() == HELD || weft.isolation.since.is_some();
                 tenants[0].ended.push(Burst { process: 1, began: now - took, took, alone, undisturbed });
             }
-            weft.look(now, &GpuView { tenants: tenants.clone(), memory_total: 0 });
+            weft.update(now, &GpuView { tenants: tenants.clone(), memory_total: 0 });
         }
         assert_eq!(weft.level.get(), 4, "as at the start");
     }
@@ -412,7 +407,7 @@ mod tests {
             tenants.iter_mut().for_each(|tenant| tenant.wanted += Span::from_millis(1));
             let began = now - alone;
             tenants[0].ended = vec![Burst { process: 1, began, took: alone, alone, undisturbed: false }];
-            weft.look(now, &GpuView { tenants: tenants.clone(), memory_total: 0 });
+            weft.update(now, &GpuView { tenants: tenants.clone(), memory_total: 0 });
         }
         assert!(weft.level.get() > 4, "{:?}", weft.level);
     }
@@ -430,11 +425,11 @@ mod tests {
         let none = |_: &Throttle| Span::ZERO;
         let most = |best_effort| *play(best_effort, 30, none).iter().rfind(|one| one.gate == Gate::Open).unwrap();
         let space = most(tenant(1, Class::BestEffort, true, false));
-        assert!(space.space > 850 && space.slice.is_none() && space.admission == Admission::Concurrent, "{space:?}");
+        assert!(space.sm_cap > 850 && space.slice.is_none() && space.admission == Admission::Concurrent, "{space:?}");
         let slices = most(tenant(1, Class::BestEffort, false, true));
-        assert_eq!((slices.space, slices.slice), (WHOLE, Some(SharingConfig::default().slice_most)));
+        assert_eq!((slices.sm_cap, slices.slice), (WHOLE, Some(SharingConfig::default().slice_most)));
         let gate = most(tenant(1, Class::BestEffort, false, false));
-        assert_eq!((gate.space, gate.slice, gate.admission), (WHOLE, None, Admission::GapFill));
+        assert_eq!((gate.sm_cap, gate.slice, gate.admission), (WHOLE, None, Admission::GapFill));
         let hurt = |throttle: &Throttle| {
             if throttle.admission == Admission::Concurrent { Span::from_millis(1) } else { Span::ZERO }
         };
@@ -450,9 +445,9 @@ mod tests {
             let latency = tenant(0, Class::Latency, false, true);
             let tenants = std::iter::once(&latency).chain(others).cloned().collect();
             let (mut weft, view) = (Weft::new(&SharingConfig::default()), GpuView { tenants, memory_total: 0 });
-            weft.look(Time::ZERO, &view);
+            weft.update(Time::ZERO, &view);
             let at_once = weft.others(&latency, &view).slice;
-            weft.look(Time::ZERO + Span::from_secs(2), &view);
+            weft.update(Time::ZERO + Span::from_secs(2), &view);
             (at_once, weft.others(&latency, &view).slice)
         };
         let best_effort = tenant(1, Class::BestEffort, false, true);

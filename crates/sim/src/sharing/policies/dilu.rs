@@ -8,7 +8,7 @@
 
 use super::control::HOLD;
 use super::{Control, Verdict};
-use crate::sharing::room::Room;
+use crate::sharing::snapshot::Snapshot;
 use policy::sharing::Class;
 use policy::{Span, Time};
 
@@ -57,29 +57,29 @@ impl Dilu {
 }
 
 impl Control for Dilu {
-    fn may_launch(&mut self, _now: Time, tenant: usize, room: &Room) -> Verdict {
-        let seat = &room.seats[tenant];
-        if seat.class == Class::Latency || self.spent[tenant] < self.tokens { Verdict::Go } else { HOLD }
+    fn may_launch(&mut self, _now: Time, tenant: usize, snapshot: &Snapshot) -> Verdict {
+        let state = &snapshot.states[tenant];
+        if state.class == Class::Latency || self.spent[tenant] < self.tokens { Verdict::Go } else { HOLD }
     }
 
     fn tick(&self) -> Option<Span> {
         Some(TICK)
     }
 
-    fn on_launch(&mut self, _now: Time, tenant: usize, room: &Room) {
-        self.spent[tenant] += room.seats[tenant].last.map_or(0, |kernel| u64::from(kernel.sms));
+    fn on_launch(&mut self, _now: Time, tenant: usize, snapshot: &Snapshot) {
+        self.spent[tenant] += snapshot.states[tenant].last.map_or(0, |kernel| u64::from(kernel.sms));
     }
 
-    fn on_tick(&mut self, now: Time, room: &Room) {
+    fn on_tick(&mut self, now: Time, snapshot: &Snapshot) {
         self.spent.fill(0);
-        for (index, seat) in room.seats.iter().enumerate().filter(|(_, seat)| seat.class == Class::Latency) {
-            if seat.is_active() {
+        for (index, state) in snapshot.states.iter().enumerate().filter(|(_, state)| state.class == Class::Latency) {
+            if state.is_active() {
                 self.active = now;
             }
-            if self.seen[index] != seat.bursts && seat.burst > Span::ZERO {
-                self.seen[index] = seat.bursts;
-                self.shortest[index] = self.shortest[index].min(seat.burst);
-                let ratio = seat.burst.scale(1_000, self.shortest[index].nanos()).nanos();
+            if self.seen[index] != state.bursts && state.burst > Span::ZERO {
+                self.seen[index] = state.bursts;
+                self.shortest[index] = self.shortest[index].min(state.burst);
+                let ratio = state.burst.scale(1_000, self.shortest[index].nanos()).nanos();
                 self.burst(ratio);
             }
         }

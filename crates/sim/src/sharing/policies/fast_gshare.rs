@@ -7,8 +7,7 @@
 
 use super::control::HOLD;
 use super::{Control, Verdict};
-use crate::sharing::gpu::Mode;
-use crate::sharing::room::Room;
+use crate::sharing::snapshot::Snapshot;
 use policy::sharing::WHOLE;
 use policy::{Span, Time};
 
@@ -33,32 +32,32 @@ impl FastGShare {
     }
 
     /// What a tenant may hold of a window: its request, or an equal part of what nobody requested.
-    fn part(room: &Room, tenant: usize) -> Span {
-        let requested: u32 = room.seats.iter().map(|seat| seat.request).sum();
-        let others = room.seats.iter().filter(|seat| seat.request == 0).count().max(1) as u32;
-        let seat = &room.seats[tenant];
-        let share = if seat.request > 0 { seat.request } else { WHOLE.saturating_sub(requested) / others };
+    fn part(snapshot: &Snapshot, tenant: usize) -> Span {
+        let requested: u32 = snapshot.states.iter().map(|state| state.request).sum();
+        let others = snapshot.states.iter().filter(|state| state.request == 0).count().max(1) as u32;
+        let state = &snapshot.states[tenant];
+        let share = if state.request > 0 { state.request } else { WHOLE.saturating_sub(requested) / others };
         WINDOW.scale(u64::from(share.max(10)), u64::from(WHOLE))
     }
 
-    fn sms(room: &Room, tenant: usize) -> u32 {
-        let seat = &room.seats[tenant];
-        if room.gpu.mode == Mode::Concurrent { seat.head.or(seat.last).map_or(WHOLE, |head| head.sms) } else { WHOLE }
+    fn sms(snapshot: &Snapshot, tenant: usize) -> u32 {
+        let state = &snapshot.states[tenant];
+        if snapshot.gpu.mode.is_at_once() { state.head.or(state.last).map_or(WHOLE, |head| head.sms) } else { WHOLE }
     }
 
     /// Takes tokens back and hands out those that are free.
-    fn hand_out(&mut self, now: Time, room: &Room) {
-        for tenant in 0..room.seats.len() {
-            let over = self.usage(now, tenant) >= FastGShare::part(room, tenant);
-            if self.token[tenant].is_some() && (over || !room.seats[tenant].is_active()) {
+    fn hand_out(&mut self, now: Time, snapshot: &Snapshot) {
+        for tenant in 0..snapshot.states.len() {
+            let over = self.usage(now, tenant) >= FastGShare::part(snapshot, tenant);
+            if self.token[tenant].is_some() && (over || !snapshot.states[tenant].is_active()) {
                 self.used[tenant] = self.usage(now, tenant);
                 self.token[tenant] = None;
             }
         }
-        let mut asking: Vec<(u64, Span, usize)> = (0..room.seats.len())
-            .filter(|tenant| room.seats[*tenant].head.is_some() && self.token[*tenant].is_none())
+        let mut asking: Vec<(u64, Span, usize)> = (0..snapshot.states.len())
+            .filter(|tenant| snapshot.states[*tenant].head.is_some() && self.token[*tenant].is_none())
             .filter_map(|tenant| {
-                let (part, used) = (FastGShare::part(room, tenant), self.usage(now, tenant));
+                let (part, used) = (FastGShare::part(snapshot, tenant), self.usage(now, tenant));
                 let missing = (part - used).nanos();
                 let urgency = (missing * 1_000).checked_div(missing + used.nanos())?;
                 (missing > 0).then_some((1_000 - urgency, used, tenant))
@@ -66,9 +65,9 @@ impl FastGShare {
             .collect();
         asking.sort();
         for (_, _, tenant) in asking {
-            let holders = (0..room.seats.len()).filter(|other| self.token[*other].is_some());
-            let out: u32 = holders.map(|other| FastGShare::sms(room, other)).sum();
-            if out + FastGShare::sms(room, tenant) <= WHOLE {
+            let holders = (0..snapshot.states.len()).filter(|other| self.token[*other].is_some());
+            let out: u32 = holders.map(|other| FastGShare::sms(snapshot, other)).sum();
+            if out + FastGShare::sms(snapshot, tenant) <= WHOLE {
                 self.token[tenant] = Some(now);
             }
         }
@@ -76,8 +75,8 @@ impl FastGShare {
 }
 
 impl Control for FastGShare {
-    fn may_launch(&mut self, now: Time, tenant: usize, room: &Room) -> Verdict {
-        self.hand_out(now, room);
+    fn may_launch(&mut self, now: Time, tenant: usize, snapshot: &Snapshot) -> Verdict {
+        self.hand_out(now, snapshot);
         if self.token[tenant].is_some() { Verdict::Go } else { HOLD }
     }
 
@@ -85,7 +84,7 @@ impl Control for FastGShare {
         Some(Span::from_millis(1))
     }
 
-    fn on_tick(&mut self, now: Time, room: &Room) {
+    fn on_tick(&mut self, now: Time, snapshot: &Snapshot) {
         if now >= self.began + WINDOW {
             self.began = now;
             self.used.fill(Span::ZERO);
@@ -93,6 +92,6 @@ impl Control for FastGShare {
                 *since = now;
             }
         }
-        self.hand_out(now, room);
+        self.hand_out(now, snapshot);
     }
 }

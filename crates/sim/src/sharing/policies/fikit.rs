@@ -8,7 +8,7 @@
 
 use super::control::HOLD;
 use super::{Control, Verdict};
-use crate::sharing::room::{Room, Seat};
+use crate::sharing::snapshot::{Snapshot, TenantState};
 use policy::{Span, Time};
 
 /// Gaps below this are not worth filling.
@@ -22,30 +22,30 @@ pub(super) struct Fikit {
 }
 
 impl Control for Fikit {
-    fn may_launch(&mut self, now: Time, tenant: usize, room: &Room) -> Verdict {
-        let seat = &room.seats[tenant];
-        let holder = room.seats.iter().filter(|seat| seat.in_request).map(Seat::rank).min();
-        if holder.is_none_or(|holder| seat.rank() <= holder) {
+    fn may_launch(&mut self, now: Time, tenant: usize, snapshot: &Snapshot) -> Verdict {
+        let state = &snapshot.states[tenant];
+        let holder = snapshot.states.iter().filter(|state| state.in_request).map(TenantState::rank).min();
+        if holder.is_none_or(|holder| state.rank() <= holder) {
             return Verdict::Go;
         }
-        let (Some((owner, ends)), Some(head)) = (self.gap, seat.head) else { return HOLD };
+        let (Some((owner, ends)), Some(head)) = (self.gap, state.head) else { return HOLD };
         // It begins when the holder's kernel is done, and what was put into it before comes first.
-        let begins = room.seats[owner].busy_until.max(now);
-        let filled: u64 = room.seats.iter().filter(|other| Some(other.rank()) > holder).map(filling).sum();
+        let begins = snapshot.states[owner].busy_until.max(now);
+        let filled: u64 = snapshot.states.iter().filter(|other| Some(other.rank()) > holder).map(filling).sum();
         let fits = begins + Span::from_nanos(filled) + head.predicted <= ends;
         if fits { Verdict::Go } else { HOLD }
     }
 
-    fn on_launch(&mut self, _now: Time, tenant: usize, room: &Room) {
-        let holder = room.seats.iter().filter(|seat| seat.in_request).map(Seat::rank).min();
-        let seat = &room.seats[tenant];
-        if holder == Some(seat.rank()) {
-            let gap = seat.last.map_or(Span::ZERO, |kernel| kernel.gap);
-            self.gap = (gap >= WORTH).then(|| (tenant, seat.busy_until + gap));
+    fn on_launch(&mut self, _now: Time, tenant: usize, snapshot: &Snapshot) {
+        let holder = snapshot.states.iter().filter(|state| state.in_request).map(TenantState::rank).min();
+        let state = &snapshot.states[tenant];
+        if holder == Some(state.rank()) {
+            let gap = state.last.map_or(Span::ZERO, |kernel| kernel.gap);
+            self.gap = (gap >= WORTH).then(|| (tenant, state.busy_until + gap));
         }
     }
 }
 
-fn filling(seat: &Seat) -> u64 {
-    seat.outstanding.nanos()
+fn filling(state: &TenantState) -> u64 {
+    state.outstanding.nanos()
 }

@@ -3,7 +3,7 @@
 
 use super::{Control, Verdict};
 use crate::sharing::gpu::Mode;
-use crate::sharing::room::{Room, Seat};
+use crate::sharing::snapshot::{Snapshot, TenantState};
 use policy::sharing::Class;
 use policy::{Span, Time};
 
@@ -12,7 +12,7 @@ use policy::{Span, Time};
 pub(super) struct GPreempt;
 
 impl Control for GPreempt {
-    fn may_launch(&mut self, _now: Time, _tenant: usize, _room: &Room) -> Verdict {
+    fn may_launch(&mut self, _now: Time, _tenant: usize, _room: &Snapshot) -> Verdict {
         Verdict::Go
     }
 
@@ -20,8 +20,8 @@ impl Control for GPreempt {
         Mode::TimeSlice
     }
 
-    fn slice(&self, _tenant: usize, seat: &Seat) -> Option<Span> {
-        match seat.class {
+    fn slice(&self, _tenant: usize, state: &TenantState) -> Option<Span> {
+        match state.class {
             Class::Latency => Some(Span::from_secs(1)),
             Class::Standard => None,
             Class::BestEffort => Some(Span::from_micros(200)),

@@ -7,7 +7,7 @@
 use super::control::{above, go_if};
 use super::{Control, Verdict};
 use crate::sharing::gpu::Mode;
-use crate::sharing::room::{Room, Seat};
+use crate::sharing::snapshot::{Snapshot, TenantState};
 use policy::sharing::WHOLE;
 use policy::{Span, Time};
 
@@ -19,16 +19,16 @@ const PART: u64 = 40;
 pub(super) struct Orion;
 
 impl Control for Orion {
-    fn may_launch(&mut self, _now: Time, tenant: usize, room: &Room) -> Verdict {
-        let seat = &room.seats[tenant];
-        let Some(head) = seat.head else { return Verdict::Go };
-        let important: Vec<&Seat> = above(room, tenant).collect();
-        let burst = important.iter().map(|seat| seat.burst_alone).filter(|burst| *burst > Span::ZERO).min();
+    fn may_launch(&mut self, _now: Time, tenant: usize, snapshot: &Snapshot) -> Verdict {
+        let state = &snapshot.states[tenant];
+        let Some(head) = state.head else { return Verdict::Go };
+        let important: Vec<&TenantState> = above(snapshot, tenant).collect();
+        let burst = important.iter().map(|state| state.burst_alone).filter(|burst| *burst > Span::ZERO).min();
         let most = burst.map_or(Span::MAX, |burst| burst.scale(1, PART));
-        if seat.in_flight > 0 && seat.outstanding + head.predicted > most {
+        if state.in_flight > 0 && state.outstanding + head.predicted > most {
             return go_if(important.is_empty());
         }
-        let beside = |other: &&Seat| match other.last {
+        let beside = |other: &&TenantState| match other.last {
             Some(running) if other.in_flight > 0 => {
                 running.memory_bound != head.memory_bound && running.sms + head.sms <= WHOLE
             }

@@ -4,7 +4,7 @@
 
 use super::control::HOLD;
 use super::{Control, Verdict};
-use crate::sharing::room::Room;
+use crate::sharing::snapshot::Snapshot;
 use policy::Span;
 use policy::Time;
 use policy::sharing::WHOLE;
@@ -25,18 +25,18 @@ impl Quota {
 }
 
 impl Control for Quota {
-    fn may_launch(&mut self, _now: Time, tenant: usize, room: &Room) -> Verdict {
-        let seat = &room.seats[tenant];
-        let may_use = PERIOD.scale(u64::from(seat.limit), u64::from(WHOLE));
-        let used = seat.charged - self.begun.get(tenant).copied().unwrap_or(Span::ZERO);
-        if seat.limit >= WHOLE || used < may_use { Verdict::Go } else { HOLD }
+    fn may_launch(&mut self, _now: Time, tenant: usize, snapshot: &Snapshot) -> Verdict {
+        let state = &snapshot.states[tenant];
+        let may_use = PERIOD.scale(u64::from(state.limit), u64::from(WHOLE));
+        let used = state.charged - self.begun.get(tenant).copied().unwrap_or(Span::ZERO);
+        if state.limit >= WHOLE || used < may_use { Verdict::Go } else { HOLD }
     }
 
     fn tick(&self) -> Option<Span> {
         Some(PERIOD)
     }
 
-    fn on_tick(&mut self, _now: Time, room: &Room) {
-        self.begun = room.seats.iter().map(|seat| seat.charged).collect();
+    fn on_tick(&mut self, _now: Time, snapshot: &Snapshot) {
+        self.begun = snapshot.states.iter().map(|state| state.charged).collect();
     }
 }

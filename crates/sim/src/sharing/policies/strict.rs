@@ -3,7 +3,7 @@
 
 use super::control::{above, go_if};
 use super::{Control, Verdict};
-use crate::sharing::room::{Room, Seat};
+use crate::sharing::snapshot::{Snapshot, TenantState};
 use policy::Time;
 
 /// Strict priority.
@@ -11,7 +11,7 @@ use policy::Time;
 pub(super) struct Strict;
 
 impl Control for Strict {
-    fn may_launch(&mut self, _now: Time, tenant: usize, room: &Room) -> Verdict {
-        go_if(!above(room, tenant).any(Seat::is_active))
+    fn may_launch(&mut self, _now: Time, tenant: usize, snapshot: &Snapshot) -> Verdict {
+        go_if(!above(snapshot, tenant).any(TenantState::is_active))
     }
 }

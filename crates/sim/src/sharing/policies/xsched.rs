@@ -6,7 +6,7 @@
 
 use super::control::{above, go_if};
 use super::{Control, Verdict};
-use crate::sharing::room::Room;
+use crate::sharing::snapshot::Snapshot;
 use policy::Time;
 
 /// Commands that a queue may have in flight.
@@ -17,9 +17,9 @@ const IN_FLIGHT: u32 = 8;
 pub(super) struct XSched;
 
 impl Control for XSched {
-    fn may_launch(&mut self, _now: Time, tenant: usize, room: &Room) -> Verdict {
-        let ready = above(room, tenant).any(|seat| seat.in_flight > 0 || seat.head.is_some());
-        let least = above(room, tenant).next().is_some();
-        go_if(!ready && (!least || room.seats[tenant].in_flight < IN_FLIGHT))
+    fn may_launch(&mut self, _now: Time, tenant: usize, snapshot: &Snapshot) -> Verdict {
+        let ready = above(snapshot, tenant).any(|state| state.in_flight > 0 || state.head.is_some());
+        let least = above(snapshot, tenant).next().is_some();
+        go_if(!ready && (!least || snapshot.states[tenant].in_flight < IN_FLIGHT))
     }
 }
