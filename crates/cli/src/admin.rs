@@ -3,9 +3,9 @@
 use crate::access;
 use crate::output::{Misuse, print, print_json};
 use crate::share::Whereabouts;
-use crate::table::{align, row};
 use anyhow::{Context, Result};
 use clap::Args;
+use report::columns::{align, row};
 use rpc::Workers;
 use serde_json::{Map, Value, json};
 use std::io::{ErrorKind, Read, Write};

@@ -2,12 +2,13 @@
 
 use crate::output::Misuse;
 use crate::servers::{Listeners, Servers, listen, warn_if_exposed};
-use crate::signal::{end_at_second_signal, wait_for_signal};
+use crate::signal::end_at_second_signal;
 use crate::up::Addresses;
 use crate::up::check::{self, Models};
 use crate::up::settings::Settings;
 use anyhow::{Context, Result};
 use clap::Args;
+use harness::wait_for_signal;
 use policy::sharing::SharingConfig;
 use scheduler::{Scheduler, Store};
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -21,9 +21,6 @@ mod sim;
 mod profile;
 mod load;
 mod bench;
-mod workload;
-mod page;
-mod table;
 mod output;
 
 use clap::{Parser, Subcommand};

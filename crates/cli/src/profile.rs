@@ -1,14 +1,9 @@
 //! `weft profile`: which batch and which part of a GPU suit a model, from measurements.
 
-mod live;
-mod training;
-mod campaign;
-mod served;
-mod shares;
+mod model;
 mod private;
-mod subject;
+mod training;
 mod file;
-mod kept;
 mod find;
 mod show;
 mod accuracy;
@@ -140,7 +135,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         let Some(slo) = arguments.slo else { return Err(Misuse("find a point: give --slo".to_owned()).into()) };
         return find::main(&arguments.grid, &find::Asked { slo, gpu, json });
     };
-    live::main(&live::Asked {
+    model::main(&model::Asked {
         model,
         slo: arguments.slo,
         gpu,

@@ -14,8 +14,6 @@ mod parallel;
 
 use clap::{Args, Subcommand};
 
-pub(crate) use scenario::open;
-
 /// Try a cluster, its traffic and a scheduling policy in simulation.
 ///
 /// A scenario is a TOML file: GPUs, models with their latencies and objectives, and traffic. It is run in

@@ -1,10 +1,10 @@
 //! `weft store`: the deployments that a stopped server keeps, looked at and put right.
 
 use crate::output::{Exit, print, print_json};
-use crate::table::{align, row};
 use crate::up::settings::Settings;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use report::columns::{align, row};
 use scheduler::Record;
 use scheduler::store::{Repaired, Report, inspect, repair};
 use serde_json::{Value, json};

@@ -5,11 +5,12 @@ pub(crate) mod settings;
 
 use crate::runtime::runtime;
 use crate::servers::{Listeners, Servers};
-use crate::signal::{end_at_second_signal, wait_for_signal};
+use crate::signal::end_at_second_signal;
 use anyhow::{Context, Result};
 use clap::Args;
 use gateway::admin::Logs;
 use gateway::{Gateway, Links};
+use harness::wait_for_signal;
 use node::Node;
 use rpc::{NodeHello, WorkerId};
 use scheduler::{GatewayLink, NodeLink, Scheduler, Store};

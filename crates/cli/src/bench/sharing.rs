@@ -1,34 +1,13 @@
 //! `weft bench sharing`: pairs of programs in every way to share a GPU, beside what each does alone.
 
-mod pairs;
-mod prediction;
-mod settings;
-mod plan;
-mod measure;
-mod daemons;
-mod latencies;
-mod results;
-mod figures;
-mod glances;
-mod alternation;
-mod columns;
-mod text;
-mod markdown;
-mod plot;
-
-use crate::output::{Misuse, WholeFile, print, print_json, reason};
-use crate::table::{align, row};
-use crate::workload::interrupt::Interrupt;
+use crate::output::{Misuse, WholeFile, print, reason};
 use anyhow::{Context, Result};
+use bench_sharing::{
+    BUILT_IN, MANY, Options, Pair, Plan, Report, Results, all_settings, list_plan, read_pairs, select_settings,
+};
 use clap::Args;
-use figures::{PairFigures, figures};
-use node::sharing::Gpus;
-use pairs::Pair;
-use plan::Plan;
+use harness::Interrupt;
 use policy::Span;
-use results::{Machine, Options, Results};
-use serde::Serialize;
-use settings::Setting;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -143,29 +122,18 @@ pub(super) fn main(arguments: &Arguments) -> Result<()> {
     }
     let plan = plan(arguments)?;
     if arguments.list {
-        return print(&list(&plan));
+        return print(&list_plan(&plan));
     }
     // The library would be in every program, native ones included.
     if std::env::var_os("WEFT_TENANT").is_some() {
         return Err(Misuse("measure under a share: start `weft bench` without `weft run`".into()).into());
     }
-    let mut results = Results {
-        command: command(arguments),
-        weft: env!("CARGO_PKG_VERSION").into(),
-        machine: machine(),
-        options: plan.options.clone(),
-        pairs: plan.pairs.clone(),
-        settings: plan.settings.iter().map(|setting| setting.name.clone()).collect(),
-        refusals: Vec::new(),
-        solos: Vec::new(),
-        runs: Vec::new(),
-    };
+    let mut results = plan.results(command(arguments));
     let interrupt = Interrupt::listen()?;
     // What there is may be hours of work. Whether it can be written is said at the end.
     let keep = |results: &Results| drop(files.keep(results));
-    let measured = measure::measure(&plan, &interrupt, &mut results, &keep);
-    let written =
-        if measured.is_ok() || !results.runs.is_empty() { files.write(&results, arguments.json) } else { Ok(()) };
+    let measured = bench_sharing::measure(&plan, &interrupt, &mut results, &keep);
+    let written = if measured.is_ok() || !results.is_empty() { files.write(&results, arguments.json) } else { Ok(()) };
     measured.and(written)
 }
 
@@ -175,14 +143,6 @@ struct Files {
     output: Option<WholeFile>,
     plot: Option<WholeFile>,
     markdown: Option<WholeFile>,
-}
-
-/// What `--output` writes: what was measured and, for whoever reads the file, what comes of it.
-#[derive(Debug, Serialize)]
-struct Written<'a> {
-    #[serde(flatten)]
-    results: &'a Results,
-    figures: &'a [PairFigures],
 }
 
 impl Files {
@@ -203,33 +163,33 @@ impl Files {
 
     /// Writes what was measured so far.
     fn keep(&self, results: &Results) -> Result<()> {
-        let Some(file) = &self.output else { return Ok(()) };
-        let written = Written { results, figures: &figures(results) };
-        let text = serde_json::to_string_pretty(&written).context("write JSON")? + "\n";
-        file.write(&text).map_err(|reason| anyhow::anyhow!("write the results: {reason}"))
+        write(&self.output, "the results", || Report::new(results).file().context("write JSON"))
     }
 
     fn write(&self, results: &Results, json: bool) -> Result<()> {
-        let figures = figures(results);
         self.keep(results)?;
-        let write = |file: &Option<WholeFile>, what: &str, text: &dyn Fn() -> Result<String>| match file {
-            Some(file) => file.write(&text()?).map_err(|reason| anyhow::anyhow!("write {what}: {reason}")),
-            None => Ok(()),
-        };
-        write(&self.plot, "the charts", &|| Ok(plot::page(results, &figures)))?;
-        write(&self.markdown, "the tables", &|| Ok(markdown::page(results, &figures, meaning)))?;
+        let report = Report::new(results);
+        write(&self.plot, "the charts", || Ok(report.page()))?;
+        write(&self.markdown, "the tables", || Ok(report.markdown()))?;
         match json {
-            true => print_json(&figures),
-            false => print(&text::text(results, &figures)),
+            true => print(&report.json().context("write JSON")?),
+            false => print(&report.text()),
         }
+    }
+}
+
+fn write(file: &Option<WholeFile>, what: &str, text: impl Fn() -> Result<String>) -> Result<()> {
+    match file {
+        Some(file) => file.write(&text()?).map_err(|reason| anyhow::anyhow!("write {what}: {reason}")),
+        None => Ok(()),
     }
 }
 
 fn read(path: &Path) -> Result<Results> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| Misuse(format!("read {shown}: {}", reason(&error))))?;
-    let results = serde_json::from_str(&text);
-    results.map_err(|error| Misuse(format!("read {shown}: it is not what --output writes: {error}")).into())
+    Results::read(&text)
+        .map_err(|error| Misuse(format!("read {shown}: it is not what --output writes: {error}")).into())
 }
 
 /// What --from names, put together. What is good can be said anew: every latency is there.
@@ -240,17 +200,13 @@ fn measured_before(arguments: &Arguments) -> Result<Option<Results>> {
         let problem = |problem| Misuse(format!("put {} to {}: {problem}", path.display(), first.display()));
         results.add(read(path)?).map_err(problem)?;
     }
-    results.options.objective_ms = arguments.objective.map(millis).or(results.options.objective_ms);
+    results.set_objective(arguments.objective);
     Ok(Some(results))
-}
-
-fn millis(span: Span) -> f64 {
-    span.seconds() * 1e3
 }
 
 /// What was typed becomes what it means.
 fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
-    let settings = settings::select(settings::all(&arguments.sms), &arguments.settings);
+    let settings = select_settings(all_settings(&arguments.sms), &arguments.settings);
     let plan = Plan {
         pairs: chosen(arguments)?,
         settings: settings.map_err(|problem| Misuse(format!("choose settings: {problem}")))?,
@@ -262,7 +218,7 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             alternate_seconds: arguments.alternate,
             anew: arguments.anew,
             poisson_load: arguments.load / 100.0,
-            objective_ms: arguments.objective.map(millis),
+            objective_ms: arguments.objective.map(Span::millis),
             lead_seconds: arguments.lead,
             seed: arguments.seed,
         },
@@ -284,14 +240,14 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
 /// The pairs to measure, in the order of the file.
 fn chosen(arguments: &Arguments) -> Result<Vec<Pair>, Misuse> {
     let (text, shown) = match &arguments.pairs {
-        None => (pairs::BUILT_IN.to_owned(), "the built-in pairs".to_owned()),
+        None => (BUILT_IN.to_owned(), "the built-in pairs".to_owned()),
         Some(path) => {
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(path);
             (text.map_err(|error| Misuse(format!("read {shown}: {}", reason(&error))))?, shown)
         }
     };
-    let all = pairs::read(&text).map_err(|problem| Misuse(format!("read {shown}: {problem}")))?;
+    let all = read_pairs(&text).map_err(|problem| Misuse(format!("read {shown}: {problem}")))?;
     let names = &arguments.names;
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|pair| pair.name != **name)) {
         let known: Vec<&str> = all.iter().map(|pair| pair.name.as_str()).collect();
@@ -299,8 +255,8 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Pair>, Misuse> {
     }
     let built_in = arguments.pairs.is_none();
     let wanted = |pair: &Pair| match names.is_empty() {
-        _ if built_in && pair.name == pairs::MANY && arguments.many => true,
-        true => !(built_in && pair.name == pairs::MANY),
+        _ if built_in && pair.name == MANY && arguments.many => true,
+        true => !(built_in && pair.name == MANY),
         false => names.contains(&pair.name),
     };
     Ok(all.into_iter().filter(wanted).collect())
@@ -335,49 +291,6 @@ fn command(arguments: &Arguments) -> String {
     let switches = [("--anew", arguments.anew), ("--many", arguments.many)];
     words.extend(switches.iter().filter(|(_, set)| *set).map(|(flag, _)| (*flag).to_owned()));
     words.join(" ")
-}
-
-fn machine() -> Machine {
-    let gpus = Gpus::find();
-    let names: Vec<String> = gpus.gpus.iter().map(|gpu| gpu.name.clone()).collect();
-    let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    Machine {
-        gpu: if names.is_empty() { "no GPU that NVML knows".into() } else { names.join(", ") },
-        driver: gpus.driver.unwrap_or_else(|| "unknown".into()),
-        cpu: model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, model)| model.trim().to_owned()),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-    }
-}
-
-fn list(plan: &Plan) -> String {
-    let mut pairs = vec![row(["pair", ""])];
-    pairs.extend(
-        plan.pairs.iter().map(|pair| vec![pair.name.clone(), format!("{} | {}", pair.latency, pair.best_effort)]),
-    );
-    let world = |setting: &Setting| setting.best_effort.map_or("nobody".to_owned(), |world| world.to_string());
-    let mut settings = vec![row(["setting", "latency", "best-effort", "sharing", ""])];
-    settings.extend(plan.settings.iter().map(|setting| {
-        let sharing = setting.sharing.unwrap_or("–").to_owned();
-        vec![setting.name.clone(), setting.latency.to_string(), world(setting), sharing, setting.meaning.to_owned()]
-    }));
-    format!("{}\n{}", left(&pairs), left(&settings))
-}
-
-/// Columns of words, which begin where the column does.
-fn left(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let pad =
-        |row: &Vec<String>| row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect::<Vec<_>>();
-    align(&rows.iter().map(pad).collect::<Vec<_>>())
-}
-
-/// What a setting is, in a few words.
-fn meaning(name: &str) -> Option<&'static str> {
-    let sms: Vec<u8> = name.strip_prefix("mps-sms-").and_then(|percent| percent.parse().ok()).into_iter().collect();
-    settings::all(&sms).iter().find(|setting| setting.name == name).map(|setting| setting.meaning)
 }
 
 fn rounds(text: &str) -> Result<usize, String> {
@@ -440,30 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_can_be_read_again() {
-        let results = figures::tests::sample();
-        let written = Written { results: &results, figures: &figures(&results) };
+    fn a_file_of_something_else_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sharing.json");
-        std::fs::write(&path, serde_json::to_string_pretty(&written).unwrap()).unwrap();
-        let again = read(&path).unwrap();
-        let page = |results: &Results| markdown::page(results, &figures(results), meaning);
-        assert_eq!(page(&again), page(&results));
-        let from = path.to_str().unwrap();
-        let objective = |words: &[&str]| measured_before(&typed(words)).unwrap().unwrap().options.objective_ms;
-        assert_eq!(objective(&["--from", from]), None);
-        assert_eq!(objective(&["--from", from, "--objective", "40ms"]), Some(40.0));
         std::fs::write(&path, "{}").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("it is not what --output writes"));
-    }
-
-    #[test]
-    fn every_setting_has_a_meaning() {
-        assert_eq!(meaning("mps"), Some("MPS"));
-        assert!(meaning("mps-sms-33").is_some());
-        assert_eq!(meaning("none"), None);
-        let list = list(&plan(&typed(&["--list", "--settings", "default,weft"])).unwrap());
-        assert!(list.contains("default  native   native       –"), "{list}");
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use super::file::{text, wrong};
 use crate::output::{Misuse, print, print_json};
-use crate::page::text::{count, share};
-use crate::table::{align, row};
 use anyhow::Result;
 use policy::predict::accuracy::{Accuracy, Half, Slices, company, solo, strangers};
 use policy::surface::Surface;
+use report::columns::{align, row};
+use report::numbers::{count, share};
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -3,10 +3,10 @@
 use super::daemon;
 use super::job::{Job, Record, how, now};
 use crate::output::{Misuse, print, print_json};
-use crate::table::{align, row};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use node::sharing::{Answer, Change, Question, TenantStatus};
+use report::columns::{align, row};
 use rpc::ShareAsked;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};

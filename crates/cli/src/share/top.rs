@@ -5,9 +5,9 @@ mod screen;
 
 use super::daemon;
 use crate::output::{Misuse, print, print_json};
-use crate::table::align;
 use anyhow::Result;
 use clap::Args;
+use report::columns::align;
 use rows::{Order, rows};
 use std::io::IsTerminal;
 use std::time::Duration;

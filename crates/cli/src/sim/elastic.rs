@@ -3,9 +3,9 @@
 use super::options::File;
 use super::parallel;
 use crate::output;
-use crate::page::text::{count, decimal, percent, rate, share};
-use crate::table::{align, row};
 use clap::builder::PossibleValuesParser;
+use report::columns::{align, row};
+use report::numbers::{count, decimal, percent, rate, share};
 use sim::elastic::{NAMES, Report, Scenario};
 
 /// Scale functions with their load on a simulated cluster and show what each policy makes of it.

@@ -3,9 +3,9 @@
 use super::options::{Comparison, File};
 use super::parallel;
 use crate::output;
-use crate::page::Estimate;
-use crate::page::text::{percent_tick, rate};
-use crate::table::align;
+use report::Estimate;
+use report::columns::align;
+use report::numbers::{percent_tick, rate};
 use serde::Serialize;
 use sim::{Scenario, Search};
 

@@ -1,9 +1,9 @@
 //! `weft sim placement`: instances that come and go, and how many GPUs each policy needs for them.
 
 use crate::output::{self, Misuse};
-use crate::page::text::{count, decimal, rate, share};
-use crate::table::{align, row};
 use clap::builder::PossibleValuesParser;
+use report::columns::{align, row};
+use report::numbers::{count, decimal, rate, share};
 use serde::Serialize;
 use sim::placement::{Bound, Cluster, NAMES, Report, Trace, bound, parse, replay};
 use std::path::PathBuf;

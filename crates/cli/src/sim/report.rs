@@ -4,8 +4,9 @@ use super::goodput::{self, PolicyGoodput};
 use super::options::{Comparison, File};
 use super::parallel;
 use crate::output::{self, WholeFile};
-use crate::page::text::{count, rate};
-use crate::page::{PageData, Point, PolicyData, render};
+use report::numbers::{count, rate};
+use report::sweep::render;
+use report::{Point, PolicyData, SweepPage};
 use sim::{GpuGroup, Report, Scenario, Spacing};
 use std::path::{Path, PathBuf};
 
@@ -50,7 +51,7 @@ pub(super) fn main(arguments: &Arguments) -> anyhow::Result<()> {
     output::print(&format!("{path}\n"))
 }
 
-fn data(arguments: &Arguments, scenario: &Scenario) -> PageData {
+fn data(arguments: &Arguments, scenario: &Scenario) -> SweepPage {
     let comparison = &arguments.comparison;
     let found = goodput::measure(scenario, comparison);
     let bound = sim::bound::goodput(scenario, comparison.limit);
@@ -62,7 +63,7 @@ fn data(arguments: &Arguments, scenario: &Scenario) -> PageData {
         goodput_worst: policy.worst(),
         points,
     });
-    PageData {
+    SweepPage {
         title: arguments.file.name(),
         summary: summary(scenario, comparison),
         policies: policies.collect(),

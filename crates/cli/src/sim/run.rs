@@ -2,8 +2,8 @@
 
 use super::options::{File, policy_name};
 use crate::output;
-use crate::page::text::{count, decimal, mean, percent, rate, share};
-use crate::table::{align, row};
+use report::columns::{align, row};
+use report::numbers::{count, decimal, mean, percent, rate, share};
 use sim::{GpuGroup, Percentiles, Report, Scenario};
 
 /// Run a scenario once and show what became of its requests.

@@ -3,9 +3,9 @@
 use super::options::File;
 use super::parallel;
 use crate::output;
-use crate::page::text::{decimal, rate, share};
-use crate::table::{align, row};
 use clap::builder::PossibleValuesParser;
+use report::columns::{align, row};
+use report::numbers::{decimal, rate, share};
 use sim::sharing::{NAMES, Report, Scenario, TenantReport};
 
 /// Share one simulated GPU between programs and show what each policy makes of it.

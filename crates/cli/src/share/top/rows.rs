@@ -1,8 +1,8 @@
 //! What `weft top` shows, as rows of text: the same on a screen and in a table.
 
-use crate::table::row;
 use clap::ValueEnum;
 use node::sharing::{Status, TenantStatus};
+use report::columns::row;
 use rpc::share::class_name;
 
 /// What tenants are sorted by; the most first, names from A on.
