@@ -8,6 +8,7 @@ use crate::up::check::{self, Models};
 use crate::up::settings::Settings;
 use anyhow::{Context, Result};
 use clap::Args;
+use gateway::admin::LogSource;
 use harness::wait_for_signal;
 use policy::sharing::SharingConfig;
 use scheduler::{Scheduler, Store};
@@ -149,6 +150,15 @@ pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
     })
 }
 
+/// A gateway on a machine of its own has no worker's log.
+struct LogsElsewhere;
+
+impl LogSource for LogsElsewhere {
+    fn last_lines(&self, _: &str, _: usize) -> Vec<String> {
+        vec!["each node prints the logs of its own workers; read them on the nodes".to_owned()]
+    }
+}
+
 pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
     let mut settings = Settings::find(arguments.config.as_deref())?;
     arguments.addresses.apply(&mut settings);
@@ -161,8 +171,7 @@ pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
         let listeners = Listeners::bind(&settings).await?;
         let gateway = gateway::remote::start(remote);
         gateway.set_strict_readiness(settings.strict_readiness);
-        let nowhere = Arc::new(|_: &str, _: usize| vec!["logs are on the nodes, which print them".to_string()]);
-        let mut servers = Servers::start(&settings, &gateway, nowhere, listeners)?;
+        let mut servers = Servers::start(&settings, &gateway, Arc::new(LogsElsewhere), listeners)?;
         tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
         tokio::select! {
             signal = wait_for_signal() => signal?,
