@@ -29,7 +29,7 @@ fn all() -> [Part; 2] {
             heading: "One request after the other",
             columns: vec![
                 column("throughput", |own| own.closed.throughput),
-                column("apart", |own| own.closed.throughput_apart),
+                column("vs suspended", |own| own.closed.throughput_apart),
                 column("over weft", |own| own.closed.over_weft),
                 column("p50", |own| own.closed.p50),
                 column("p99", |own| own.closed.p99),
@@ -45,7 +45,7 @@ fn all() -> [Part; 2] {
                 column("over weft", |own| own.poisson.over_weft),
                 column("p50", |own| own.poisson.p50),
                 column("p99", |own| own.poisson.p99),
-                column("p99 apart", |own| own.poisson.p99_apart),
+                column("p99 vs suspended", |own| own.poisson.p99_apart),
                 column("p99.9", |own| own.poisson.p999),
                 column("best-effort", |own| own.poisson.best_effort),
                 column("goodput", |own| own.poisson.goodput),

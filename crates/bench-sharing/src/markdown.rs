@@ -29,8 +29,8 @@ fn write_page(
     writeln!(out, "# Sharing a GPU\n\n<!-- Written by `weft bench sharing --markdown`; do not edit. -->\n")?;
     writeln!(
         out,
-        "Latency programs beside best-effort programs on one GPU, in every setting: how far each side is from what it \
-         does alone. Throughput is better when higher, latency when lower; 1 is as good as alone.\n"
+        "Latency programs colocated with best-effort programs on one GPU, in every setting. Each figure compares a side \
+         with what it does alone: 1 is as good as alone, higher throughput is better, lower latency is better.\n"
     )?;
     writeln!(out, "- GPU: {}, driver {}", machine.gpu, machine.driver)?;
     let plural = if machine.cores == 1 { "" } else { "s" };
@@ -41,45 +41,43 @@ fn write_page(
     writeln!(out, "- Version: weft {}; seed {}", results.weft, options.seed)?;
     writeln!(
         out,
-        "- Figures are medians over {} round{}; brackets hold the least and the most, or of more than eight what the \
-         median lies between 19 times in 20. A round measures every setting of every pair, beginning with another one \
-         each time, between two runs alone. Ratios are to the mean of the runs alone in the same round; the row \
-         `alone` is each of them over that mean, and shows the noise",
+        "- Figures are medians over {} round{}. Brackets hold the lowest and the highest value, or, of more than eight \
+         rounds, the 95% confidence interval of the median. A round measures every setting of every pair between two runs \
+         alone, and each round begins with another setting. Ratios compare with the mean of the runs alone in the same \
+         round; the row `alone` compares these runs with their own mean, and so shows the noise",
         options.rounds,
         if options.rounds == 1 { "" } else { "s" }
     )?;
     writeln!(
         out,
-        "- Each run: {} s of requests one after the other, and {} s of requests that come at random at {}% of what is \
-         done alone, the same times in every setting{}; both sides are busy for {} s before{}. Latency counts from when a \
-         request came. Of fewer than a thousand requests, p99.9 is the slowest",
+        "- Each run: {} s with one request after the other, and {} s with requests at random at {}% of what the latency \
+         programs answer alone, at the same times in every setting{}. Both sides warm up for {} s before{}. Latency counts \
+         from the arrival of a request. With fewer than a thousand requests, p99.9 is the slowest",
         options.closed_seconds,
         options.poisson_seconds,
         options.poisson_load * 100.0,
-        options.idle_seconds.map(|seconds| format!("; {seconds} s without any")).unwrap_or_default(),
-        options.lead_seconds,
-        if options.anew { "; latency programs are started anew in every round" } else { "" }
+        options.idle_seconds.map(|seconds| format!("; {seconds} s without requests")).unwrap_or_default(),
+        options.warmup_seconds,
+        if options.restart_each_round { "; the latency programs are new processes in every round" } else { "" }
     )?;
     let good = match options.objective_ms {
         Some(millis) => format!("{millis} ms"),
         None => format!("{GOOD_WITHIN} times the 99th percentile alone"),
     };
-    let apart = match options.alternate_seconds {
+    let suspended = match options.alternate_seconds {
         Some(seconds) => format!(
-            "under Weft in the same run, in which those beside them were suspended and went on every {seconds} s, and of \
-             other settings a moment before or after, while those beside them had nothing to do"
+            "under Weft in the same run, in which the best-effort programs are suspended and resumed every {seconds} s; in \
+             other settings in a run just before or after, in which they are idle"
         ),
-        None => "a moment before or after, while those beside them had nothing to do, which a machine that drifts \
-                 changes little"
-            .into(),
+        None => "in a run just before or after, in which the best-effort programs are idle".into(),
     };
     writeln!(
         out,
-        "- `idle`: best-effort programs beside latency programs that have nothing to do. `goodput`: requests that took \
-         at most {good}, over those alone. `sum`: what both sides do, each over \
-         its own capacity alone; of requests at random the good ones count. `over weft`: how long a request takes on average over \
-         how long it takes under Weft, in the same round. `apart`: over the same programs in the \
-         same setting, {apart}\n"
+        "- `vs suspended`: compared with the same programs in the same setting without the best-effort side, {suspended}. \
+         `over weft`: mean latency, compared with that under Weft in the same round. `idle`: throughput of the best-effort \
+         programs while the latency programs are idle. `goodput`: requests that took at most {good}, compared with those \
+         alone. `sum`: throughput of both sides, each compared with its capacity alone; with requests at random only good \
+         ones count\n"
     )?;
     writeln!(out, "| setting | what it is |\n|---|---|")?;
     for setting in &results.settings {

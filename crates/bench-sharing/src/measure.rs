@@ -147,7 +147,7 @@ pub fn measure(plan: &Plan, interrupt: &Interrupt, results: &mut Results, keep: 
         stage.start(best_effort.clone())?;
         for round in 0..plan.options.rounds {
             stage.revive()?;
-            if plan.options.anew && round > 0 {
+            if plan.options.restart_each_round && round > 0 {
                 stage.renew(pair)?;
             }
             stage.round(pair, round, results, keep)?;
@@ -348,7 +348,7 @@ impl Stage<'_> {
     fn solo(&mut self, key: Key) -> Result<Solo, String> {
         let Some(Slot::Running(program)) = self.slots.get(&key) else { return Err("it does not run".into()) };
         let process = program.id();
-        let Options { closed_seconds, lead_seconds, .. } = self.plan.options;
+        let Options { closed_seconds, warmup_seconds, .. } = self.plan.options;
         for seconds in LONGER.map(|times| closed_seconds * times) {
             let before = self.daemons.used_by(key.world, process)?;
             let keys = std::slice::from_ref(&key);
@@ -357,7 +357,7 @@ impl Stage<'_> {
             let rate_rps = done.latency.or(done.best_effort).map_or(0.0, |side| side.rate_rps);
             if rate_rps > 0.0 {
                 // It was busy from when it was told on.
-                let steps = rate_rps * (seconds + lead_seconds);
+                let steps = rate_rps * (seconds + warmup_seconds);
                 let grew = |now: u64, then: u64| now.saturating_sub(then) as f64 / steps;
                 let [launches, gpu_ms] = [grew(after.0, before.0), grew(after.1, before.1) / 1e6];
                 return Ok(Solo { launches, gpu_ms, takes_ms: 1e3 / rate_rps });
@@ -473,7 +473,7 @@ impl Stage<'_> {
                 return Err(reason.clone());
             }
         }
-        let lead = Duration::from_secs_f64(self.plan.options.lead_seconds);
+        let lead = Duration::from_secs_f64(self.plan.options.warmup_seconds);
         let at_ns = now_ns() + lead.as_nanos() as u64;
         let until = Instant::now() + lead + Duration::from_secs_f64(seconds) + self.plan.answer_patience;
         let mut lost = Vec::new();

@@ -89,14 +89,14 @@ impl Plan {
 
     /// How long the runs take when nothing waits.
     pub(super) fn length(&self) -> Duration {
-        let Options { rounds, closed_seconds, poisson_seconds, idle_seconds, lead_seconds, .. } = self.options;
+        let Options { rounds, closed_seconds, poisson_seconds, idle_seconds, warmup_seconds, .. } = self.options;
         let apart = |setting: &Setting| setting.best_effort.is_some() && self.alternation(setting).is_none();
         let poisson = |setting: &Setting| if setting.name == ALONE || apart(setting) { 2 } else { 1 };
         let poisson = rounds * self.pairs.len() * self.settings.iter().map(poisson).sum::<usize>();
         let idle = self.idle_runs();
         let closed = self.runs() - poisson - idle;
         let each = [
-            (self.runs(), lead_seconds),
+            (self.runs(), warmup_seconds),
             (closed, closed_seconds),
             (poisson, poisson_seconds),
             (idle, idle_seconds.unwrap_or(closed_seconds)),
@@ -117,7 +117,7 @@ pub(super) mod tests {
 
     pub(crate) fn plan(text: &str, wanted: &[&str], rounds: usize) -> Plan {
         let wanted: Vec<String> = wanted.iter().map(|&name| name.into()).collect();
-        let (closed_seconds, poisson_seconds, lead_seconds) = (2.0, 4.0, 1.0);
+        let (closed_seconds, poisson_seconds, warmup_seconds) = (2.0, 4.0, 1.0);
         Plan {
             pairs: pairs::read(text).unwrap(),
             settings: settings::select(settings::all(&[90]), &wanted).unwrap(),
@@ -127,10 +127,10 @@ pub(super) mod tests {
                 poisson_seconds,
                 idle_seconds: None,
                 alternate_seconds: None,
-                anew: false,
+                restart_each_round: false,
                 poisson_load: 0.5,
                 objective_ms: None,
-                lead_seconds,
+                warmup_seconds,
                 seed: 1,
             },
             workloads: ".".into(),

@@ -60,7 +60,7 @@ fn of_pair(results: &Results, figures: &[PairFigures], solos: &Solos) -> Vec<Pre
     let alone = Pair { latency, objective, best_effort };
     let options = &results.options;
     let span = |seconds: f64| Span::from_secs_f64(seconds);
-    let (lead, duration) = (span(options.lead_seconds), span(options.poisson_seconds));
+    let (lead, duration) = (span(options.warmup_seconds), span(options.poisson_seconds));
     let at_random = AtRandom { load: options.poisson_load, lead, duration };
     let wanted = KNOWN.iter().filter_map(|(name, policy)| {
         let measured = pair.settings.iter().find(|setting| setting.setting == *name && setting.rounds > 0)?;

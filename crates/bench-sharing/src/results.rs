@@ -114,16 +114,17 @@ pub struct Options {
     /// How long best-effort programs under Weft are suspended and go on in turns, where it was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alternate_seconds: Option<f64>,
-    /// Whether latency programs are started anew in every round.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub anew: bool,
+    /// Whether latency programs are new processes in every round.
+    #[serde(default, alias = "anew", skip_serializing_if = "std::ops::Not::not")]
+    pub restart_each_round: bool,
     /// The part of its capacity alone at which requests come at random.
     pub poisson_load: f64,
     /// How long a request may take to count for goodput, where it was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective_ms: Option<f64>,
     /// For how long programs are busy before they are measured.
-    pub lead_seconds: f64,
+    #[serde(alias = "lead_seconds")]
+    pub warmup_seconds: f64,
     /// Of the requests at random.
     pub seed: u64,
 }

@@ -86,7 +86,7 @@ pub fn all(sms: &[u8]) -> Vec<Setting> {
             WeftTime,
             None,
             Some("weft"),
-            "latency programs by themselves, under Weft, in turns",
+            "latency programs by themselves, under Weft, temporal sharing",
         ),
         setting("default", Native, Some(Native), None, "the driver's time slices"),
         setting("mps", Mps, Some(Mps), None, "MPS"),
@@ -103,13 +103,13 @@ pub fn all(sms: &[u8]) -> Vec<Setting> {
         )
     }));
     settings.extend([
-        time("slices", "slices", "time slices set by Weft, nothing else"),
-        time("gate", "gate", "launches held by Weft, nothing else"),
-        time("fikit", "fikit", "FIKIT: gaps between kernels are filled"),
-        time("tgs", "tgs", "TGS: the rate of launches is adapted"),
-        time("orion", "orion", "Orion: kernels that fit beside"),
-        time("weft-time", "weft", "Weft, taking turns"),
-        setting(WEFT, Weft, Some(Weft), Some("weft"), "Weft, as it chooses"),
+        time("slices", "slices", "only time slices that Weft sets"),
+        time("gate", "gate", "only launches that Weft holds back"),
+        time("fikit", "fikit", "FIKIT: best-effort kernels fill gaps between kernels"),
+        time("tgs", "tgs", "TGS: the launch rate adapts"),
+        time("orion", "orion", "like Orion: kernels whose SMs fit beside"),
+        time("weft-time", "weft", "Weft, temporal sharing"),
+        setting(WEFT, Weft, Some(Weft), Some("weft"), "Weft"),
     ]);
     settings
 }

@@ -25,28 +25,28 @@ use tokio::runtime::Handle;
 /// The number of the only gateway.
 const GATEWAY: u32 = 0;
 
-/// Serve models: gateway, scheduler and workers on this machine.
+/// Serve models on this machine.
 ///
-/// Speaks the Open Inference Protocol as Triton's clients know it: HTTP on port 8000, gRPC on 8001, metrics, dashboard
-/// and admin on 8002. Without a configuration file it starts empty; `weft deploy` adds models while it runs. Ctrl-C or
-/// SIGTERM stops it after the requests it has accepted are answered.
+/// Runs gateway, scheduler and workers. Serves the Open Inference Protocol for Triton's clients: HTTP on port 8000, gRPC on
+/// 8001, and metrics, dashboard and admin on 8002. Without a configuration file the server starts without models; `weft
+/// deploy` adds them. On Ctrl-C or SIGTERM the server answers the requests that it has accepted and then exits.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What to serve and how; `weft.toml` in this folder when there is one.
+    /// Configuration: models, limits, addresses [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
     #[command(flatten)]
     addresses: Addresses,
-    /// Where to keep the database of deployments, journals and run-time files.
+    /// Folder for deployments, journals and run-time files [default: .weft]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
-    /// Write down every event and decision, for `weft sim replay`.
+    /// Write a journal of every event and decision, for `weft sim replay`
     #[arg(long)]
     journal: bool,
-    /// Read the configuration, say whether it makes sense and what it names is there, and stop.
+    /// Check the configuration and the files that it names, and exit
     #[arg(long)]
     check: bool,
-    /// End when whoever started this ends, however that happens.
+    /// End together with the parent process
     #[arg(long, hide = true)]
     with_parent: bool,
 }
@@ -54,13 +54,13 @@ pub(crate) struct Arguments {
 /// Where a gateway listens.
 #[derive(Debug, Args)]
 pub(crate) struct Addresses {
-    /// Where to listen for HTTP [default: 127.0.0.1:8000]
+    /// Address for HTTP [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDRESS")]
     http: Option<SocketAddr>,
-    /// Where to listen for gRPC [default: 127.0.0.1:8001]
+    /// Address for gRPC [default: 127.0.0.1:8001]
     #[arg(long, value_name = "ADDRESS")]
     grpc: Option<SocketAddr>,
-    /// Where to listen for metrics, dashboard and admin [default: 127.0.0.1:8002]
+    /// Address for metrics, dashboard and admin [default: 127.0.0.1:8002]
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
 }

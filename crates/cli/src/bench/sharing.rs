@@ -13,97 +13,98 @@ use std::time::Duration;
 
 /// Measure pairs of programs on a GPU in every way to share it.
 ///
-/// A pair is a latency program and a best-effort program. Each is measured alone, and together in every setting: the
-/// driver's time slices, MPS, published controllers, Weft. Rounds begin with another setting each, and ratios are taken
-/// within a round, so that a machine that drifts changes nothing. For every pair prints the ratios to alone: throughput
-/// and latency of the latency side, one request after the other and at random at --load of its capacity; throughput of
-/// the best-effort side; and the sum of both. What the machine refuses is said and skipped.
+/// A pair is a latency program and a best-effort program. The benchmark measures each alone, and both together in every
+/// setting: the driver's time slices, MPS, published controllers, Weft. Each round begins with another setting, and ratios
+/// compare runs of one round, so that a machine that drifts changes nothing. For every pair the report has ratios to
+/// alone: throughput and latency of the latency program, both with one request after the other and with requests at random
+/// at --load; throughput of the best-effort program; and the sum of both. A setting that the machine refuses is reported
+/// and skipped.
 ///
-/// A program says `ready` and answers orders with latencies, a line of JSON each; bench/workloads/workload.py says how.
+/// A program prints `ready` and then answers each order with its latencies, as a line of JSON; bench/workloads/workload.py
+/// describes the lines.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Read pairs from a file with lines `name = LATENCY COMMAND | BEST-EFFORT COMMAND`; `8 x COMMAND` is eight of them,
-    /// `--slo 3ms COMMAND` one with an objective under Weft, `{workloads}` stands for the folder of --workloads, and words
-    /// are separated by spaces [default: built in]
+    /// File with a pair per line, `name = LATENCY COMMAND | BEST-EFFORT COMMAND` [default: built in]. `8 x COMMAND` starts
+    /// eight copies, `--slo 3ms COMMAND` sets an objective under Weft, and `{workloads}` stands for the folder of
+    /// --workloads. Spaces separate words
     #[arg(long, value_name = "FILE")]
     pairs: Option<PathBuf>,
-    /// Pairs to measure, separated by commas [default: all of them, but for `many`]
+    /// Pairs to measure, separated by commas [default: all but `many`]
     #[arg(long = "pair", value_name = "NAME,...", value_delimiter = ',')]
     names: Vec<String>,
-    /// Measure the built-in pair `many`, too: eight latency programs and two trainings on one GPU
+    /// Also measure the built-in pair `many`: eight latency programs and two trainings on one GPU
     #[arg(long, conflicts_with = "pairs")]
     many: bool,
-    /// The folder of the programs in built-in pairs
+    /// Folder of the programs in built-in pairs
     #[arg(long, value_name = "DIR", default_value = "bench/workloads")]
     workloads: PathBuf,
-    /// Settings to measure, separated by commas; `alone` always is [default: all of them]
+    /// Settings to measure besides `alone`, separated by commas [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     settings: Vec<String>,
-    /// Percentages of SMs for best-effort clients of MPS, a setting each
+    /// Percentages of the SMs for best-effort clients of MPS, one setting for each
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "90,75")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     sms: Vec<u8>,
-    /// How often everything is measured; many short rounds say more than few long ones where a machine drifts
+    /// Number of rounds; where a machine drifts, many short rounds say more than few long ones
     #[arg(long, value_name = "N", default_value = "3", value_parser = rounds)]
     rounds: usize,
-    /// Seconds of each run with one request after the other
+    /// Length of each run with one request after the other
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     seconds: f64,
-    /// Seconds of each run with requests at random
+    /// Length of each run with requests at random
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
     poisson_seconds: f64,
-    /// Seconds of each run in which the latency programs have nothing to do; a training with long steps needs many
-    /// [default: as --seconds]
+    /// Length of each run in which the latency programs are idle; a training with long steps needs a long one [default: as
+    /// --seconds]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_seconds: Option<f64>,
-    /// Suspend best-effort programs under Weft and let them go on every so many seconds within a run, instead of comparing
-    /// with a run before or after it, where a host is faster in one second than in the next
+    /// Period in which best-effort programs under Weft are suspended and resumed within a run. Compares latencies within
+    /// one run, for a host that is faster in one second than in the next [default: compare with a run before or after]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     alternate: Option<f64>,
-    /// Start latency programs anew in every round: two processes of one program may differ by some percent, which rounds
-    /// with the same two do not show
-    #[arg(long)]
-    anew: bool,
-    /// Requests at random, in percent of what latency programs do alone one after the other
+    /// New processes of the latency programs in each round: two processes of one program may differ by some percent
+    #[arg(long, alias = "anew")]
+    restart_each_round: bool,
+    /// Rate of the requests at random, in percent of what the latency programs answer alone
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = load)]
     load: f64,
-    /// How long a request may take to count for goodput, as 40ms, of what --from reads, too [default: twice the 99th
+    /// Longest latency that counts for goodput, such as 40ms; also for results of --from [default: twice the 99th
     /// percentile alone]
     #[arg(long, value_name = "TIME", value_parser = objective)]
     objective: Option<Span>,
-    /// Seconds for which programs are busy before they are measured
-    #[arg(long, value_name = "SECONDS", default_value = "1.2", value_parser = seconds)]
-    lead: f64,
+    /// Time for which programs are busy before each measurement
+    #[arg(long, alias = "lead", value_name = "SECONDS", default_value = "1.2", value_parser = seconds)]
+    warmup: f64,
     /// Seed of the requests at random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Programs that start at the same time
+    /// Number of programs that start at the same time
     #[arg(long, value_name = "N", default_value = "4", value_parser = rounds)]
     at_once: usize,
-    /// Seconds that a program may take until it is ready
+    /// Longest time until a program is ready
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     start_patience: f64,
-    /// Seconds that a program may take to answer when the time of a run is over
+    /// Longest time until a program answers after the end of a run
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     patience: f64,
-    /// Write everything that was measured to this file, as JSON
+    /// File for everything that was measured, as JSON
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write charts to this file, as an HTML page
+    /// File for charts, as an HTML page
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Write tables to this file, as Markdown
+    /// File for tables, as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Measure nothing and use what --output wrote to these files, separated by commas; pairs that were measured in the
-    /// same settings and in the same way may be put together
+    /// Results to report instead of measuring: files that --output wrote, separated by commas. Pairs that were measured in
+    /// the same settings and in the same way are combined
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["pairs", "names", "many", "settings", "list"])]
     from: Vec<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
-    /// Print the pairs and settings that would be measured, and measure nothing
+    /// List the pairs and settings, and measure nothing
     #[arg(long)]
     list: bool,
 }
@@ -126,7 +127,10 @@ pub(super) fn main(arguments: &Arguments) -> Result<()> {
     }
     // The library would be in every program, native ones included.
     if std::env::var_os("WEFT_TENANT").is_some() {
-        return Err(Misuse("measure under a share: start `weft bench` without `weft run`".into()).into());
+        return Err(Misuse(
+            "measure: this command runs under a share itself; start `weft bench` without `weft run`".into(),
+        )
+        .into());
     }
     let mut results = plan.results(command(arguments));
     let interrupt = Interrupt::listen()?;
@@ -216,10 +220,10 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             poisson_seconds: arguments.poisson_seconds,
             idle_seconds: arguments.idle_seconds,
             alternate_seconds: arguments.alternate,
-            anew: arguments.anew,
+            restart_each_round: arguments.restart_each_round,
             poisson_load: arguments.load / 100.0,
             objective_ms: arguments.objective.map(Span::millis),
-            lead_seconds: arguments.lead,
+            warmup_seconds: arguments.warmup,
             seed: arguments.seed,
         },
         workloads: arguments.workloads.display().to_string(),
@@ -286,9 +290,9 @@ fn command(arguments: &Arguments) -> String {
     add("--idle-seconds", arguments.idle_seconds.map(|seconds| seconds.to_string()).unwrap_or_default(), "");
     add("--load", arguments.load.to_string(), "50");
     add("--objective", arguments.objective.map(|objective| objective.to_string()).unwrap_or_default(), "");
-    add("--lead", arguments.lead.to_string(), "1.2");
+    add("--warmup", arguments.warmup.to_string(), "1.2");
     add("--seed", arguments.seed.to_string(), "1");
-    let switches = [("--anew", arguments.anew), ("--many", arguments.many)];
+    let switches = [("--restart-each-round", arguments.restart_each_round), ("--many", arguments.many)];
     words.extend(switches.iter().filter(|(_, set)| *set).map(|(flag, _)| (*flag).to_owned()));
     words.join(" ")
 }
@@ -350,6 +354,13 @@ mod tests {
             command(&typed(&["--many", "--settings", "weft", "--load", "120", "--objective", "40ms"])),
             "weft bench sharing --settings weft --rounds 3 --load 120 --objective 40ms --many"
         );
+    }
+
+    #[test]
+    fn flags_of_the_last_version_still_work() {
+        let arguments = typed(&["--anew", "--lead", "0.5"]);
+        assert!(arguments.restart_each_round && arguments.warmup == 0.5);
+        assert_eq!(command(&arguments), "weft bench sharing --rounds 3 --warmup 0.5 --restart-each-round");
     }
 
     #[test]

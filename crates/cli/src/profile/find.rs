@@ -16,11 +16,11 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[group(id = "grid")]
 pub(super) struct Arguments {
-    /// Measurements of the model: a CSV file with rows of batch, SM percent, latency in seconds, requests a second
+    /// CSV file of measurements, with rows of batch, SM percent, latency in seconds, requests a second
     #[arg(long, value_name = "FILE")]
     from_grid: Option<PathBuf>,
 
-    /// Write a profile here: the measurements and the choice, for the model, GPU and driver that are named
+    /// File for a profile made of the grid; needs --model, --gpu and --driver
     #[arg(long, value_name = "FILE", requires_all = ["from_grid", "model", "gpu", "driver"])]
     save: Option<PathBuf>,
 
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIGEST", requires = "save")]
     model: Option<String>,
 
-    /// Version of the driver, for --save
+    /// Driver version, for --save
     #[arg(long, value_name = "VERSION", requires = "save")]
     driver: Option<String>,
 }

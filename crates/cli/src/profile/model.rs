@@ -36,7 +36,7 @@ impl ModelServer for Server {
     }
 
     fn models(&self) -> Result<Value> {
-        self.ask("GET", "models", None)
+        self.ask("GET", "models", None).map_err(|error| Misuse(format!("list the models: {error:#}")).into())
     }
 }
 

@@ -10,18 +10,18 @@ use rpc::profile::{Choice, Profile, Subject, Work};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Show what a profile holds: requests a second for each percent of the GPU, by share and batch.
+/// Show a profile: requests a second for each percent of the GPU, by share and batch.
 ///
-/// The choice is marked with a star. Points in parentheses take longer than the objective; a dash was not measured. Of a
-/// model that uses no GPU, requests a second by batch; of a training program, what it gets done by share.
+/// A star marks the choice. Points in parentheses take longer than the objective; a dash was not measured. For a model
+/// without a GPU the table has requests a second by batch; for a training program, its speed by share.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// The profile, a file that `weft profile` wrote
+    /// File that `weft profile` wrote
     #[arg(value_name = "FILE")]
     path: PathBuf,
 
-    /// Print the profile as it is written, once it is known to make sense
+    /// Print the profile as JSON, after checking it
     #[arg(long)]
     json: bool,
 }

@@ -19,7 +19,7 @@ pub(super) struct Asked<'a> {
 
 pub(super) fn main(asked: &Asked<'_>) -> Result<()> {
     let words = asked.words;
-    let first = words.first().context("profile nothing: name a program after --")?;
+    let first = words.first().context("profile a program: name one after --")?;
     let name = Path::new(first).file_name().unwrap_or(first).to_string_lossy().into_owned();
     // A script says more than what runs it.
     let script = words.iter().skip(1).map(Path::new).find(|word| word.is_file() && word.extension().is_some());

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 /// Compare policies on a scenario and write a page of charts.
 ///
-/// Finds the goodput of each policy as `weft sim goodput` does, runs each from a tenth of the best goodput to
-/// a tenth above it, and writes one HTML file that needs no network and prints well. The first policy is the
-/// one the page is about. Prints where the page is.
+/// Finds the goodput of each policy as `weft sim goodput` does, runs each from a tenth of the best goodput to a tenth above
+/// it, and writes one HTML file that needs no network and prints well. The page highlights the first policy. Prints the
+/// path of the page.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     #[command(flatten)]
     file: File,
 
-    /// Where to write the page, or - for stdout; a file there is replaced once the page is whole
+    /// File for the page, or - for stdout; an existing file is replaced once the page is complete
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
