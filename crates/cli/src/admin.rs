@@ -486,7 +486,7 @@ fn explanation(name: &str, version: &Value) -> String {
     let rate = |value: &Value| format!("{:.1}", value.as_f64().unwrap_or_default());
     let (ready, wanted) = (&version["workers_ready"], &version["workers_wanted"]);
     let mut told = format!(
-        "{name} version {}: {ready} of {wanted} workers ready; it may have {}; {} requests wait\n",
+        "{name} version {}: {ready} of {wanted} workers ready, allowed {}; {} requests wait\n",
         version["version"],
         text(&version["workers"]),
         version["waiting"],
@@ -497,25 +497,25 @@ fn explanation(name: &str, version: &Value) -> String {
     }
     let scaling = &version["scaling"];
     match (scaling.is_null(), version["workers"].is_number()) {
-        (true, true) => return told + "  so many were asked for, and that does not change\n",
-        (true, false) => return told + "  how many it needs is not known before its first worker is ready\n",
+        (true, true) => return told + "  the number of workers is fixed\n",
+        (true, false) => return told + "  the number it needs is unknown until its first worker is ready\n",
         (false, _) => {}
     }
     told += &format!(
-        "  {} requests/s come, {} are expected by the time a worker could be there; one worker does {}\n",
+        "  {} requests/s arrive, {} expected by the time a new worker could be ready; one worker serves {}\n",
         rate(&scaling["arriving"]),
         rate(&scaling["expected"]),
         rate(&scaling["worker_does"]),
     );
     told += &format!(
-        "  a start takes {}; the last worker stays for {} while nobody asks\n",
+        "  a start takes {}; the last worker ends after {} without requests\n",
         text(&scaling["cold_start"]),
         text(&scaling["keep_alive"]),
     );
-    let would = if scaling["dry_run"] == true { " (a dry run: nothing of it was done)" } else { "" };
+    let would = if scaling["dry_run"] == true { " (a dry run: nothing was done)" } else { "" };
     let decisions = scaling["decisions"].as_array().map_or(&[][..], Vec::as_slice);
     if !decisions.is_empty() {
-        told += &format!("  decided{would}:\n");
+        told += &format!("  decisions{would}:\n");
     }
     for decision in decisions {
         told += &format!("    {} ago: {}\n", text(&decision["ago"]), text(&decision["text"]));
