@@ -127,7 +127,7 @@ pub(crate) fn lines(from: impl Read, mut each: impl FnMut(String)) {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn what_was_said_last_is_kept() {

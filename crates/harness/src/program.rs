@@ -193,7 +193,7 @@ fn read(line: &str) -> Result<Answer, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     fn shell(script: &str) -> Program {
         let mut command = Command::new("sh");

@@ -95,7 +95,7 @@ impl Links for Cluster {
 
     fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
 
-    fn order(order: Order) -> OrderOutcome {
+    fn order(&self, order: Order) -> OrderOutcome {
         let (sender, receiver) = oneshot::channel();
         let outcome = match order {
             Order::Load { name } | Order::Unload { name } if name == "missing" => Err(NotFound::Model(name).into()),
