@@ -1,12 +1,12 @@
-"""A program to share a GPU with: python workload.py NAME [--batch N] [--graph | --train] [--awake].
+"""A program to share a GPU with: python workload.py NAME [--batch N] [--graph | --train] [--busy-poll].
 
 Says `ready` when it is warm and then does what it is told, a line of JSON each on standard input:
 
     {"at_ns": 123, "seconds": 3, "rate": 40, "seed": 1}
 
 From `at_ns` on (CLOCK_MONOTONIC), for so many seconds: requests that come at random at this rate, or one after the other
-where the rate is 0. It is busy in the same way before that, so that what is measured is warm. With `--awake` it does not
-sleep until the next one comes, which needs cores of its own and spares them falling asleep. The answer is a line, too:
+where the rate is 0. It is busy in the same way before that, so that what is measured is warm. With `--busy-poll` it
+spins instead of sleeping until the next one comes, which needs cores of its own and spares them waking up. The answer is a line, too:
 
     {"done": 120, "seconds": 2.99, "latencies_us": [5100, ...], "came_us": [17, ...]}
 
@@ -29,7 +29,7 @@ import torch
 import models
 
 
-def busy(work, command, awake):
+def busy(work, command, busy_poll):
     """Requests from now until the end, of which those that came after the beginning are told of."""
     begin, end = command["at_ns"], command["at_ns"] + int(command["seconds"] * 1e9)
     rate, random_numbers = command.get("rate", 0), random.Random(command.get("seed", 0))
@@ -38,7 +38,7 @@ def busy(work, command, awake):
         if rate > 0:
             came += int(random_numbers.expovariate(rate) * 1e9)
             while (wait := came - time.monotonic_ns()) > 0 and came < end:
-                if not awake:
+                if not busy_poll:
                     time.sleep(max(wait - 200_000, 0) / 1e9)
         else:
             came = time.monotonic_ns()
@@ -70,7 +70,9 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("name", choices=["resnet50", "bert", "gpt2"])
     arguments.add_argument("--batch", type=int, default=0)
-    arguments.add_argument("--awake", action="store_true")
+    arguments.add_argument("--busy-poll", action="store_true", help="spin instead of sleeping between requests")
+    # The name of the last version.
+    arguments.add_argument("--awake", action="store_true", dest="busy_poll", help=argparse.SUPPRESS)
     kind = arguments.add_mutually_exclusive_group()
     kind.add_argument("--graph", action="store_true")
     kind.add_argument("--train", action="store_true")
@@ -90,7 +92,7 @@ def main():
         if progress:
             ends = (command["at_ns"], command["at_ns"] + int(command["seconds"] * 1e9))
             looks = [progress.at(when, seen) for when in ends]
-        latencies, times, seconds = busy(work, command, asked.awake)
+        latencies, times, seconds = busy(work, command, asked.busy_poll)
         answer = {"done": len(latencies), "seconds": seconds, "latencies_us": latencies, "came_us": times}
         for look in looks:
             look.join()

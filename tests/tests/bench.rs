@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
 
 /// Short runs.
-const QUICK: [&str; 6] = ["--seconds", "0.3", "--poisson-seconds", "0.5", "--lead", "0.2"];
+const QUICK: [&str; 6] = ["--seconds", "0.3", "--poisson-seconds", "0.5", "--warmup", "0.2"];
 
 /// A stand-in for the program that starts MPS: it runs until it is told to quit, and notes what it is told.
 const MPS: &str = "#!/bin/sh
@@ -267,7 +267,7 @@ fn latency_programs_are_seen_with_and_without_others_in_one_run() {
     let workload = program("workload").display().to_string();
     let pairs = format!("one = {workload} --kernels 10 --us 100 | 4 x {workload} --kernels 10 --us 500 --train\n");
     // Until it is interrupted: on a machine that does something else meanwhile, a round may have no time for turns.
-    let times = ["--seconds", "1.5", "--poisson-seconds", "0.5", "--lead", "0.2", "--rounds", "1000"];
+    let times = ["--seconds", "1.5", "--poisson-seconds", "0.5", "--warmup", "0.2", "--rounds", "1000"];
     let alternate = ["--settings", "slices", "--alternate", "0.25", "--output", "out.json"];
     let mut command = bench(&machine, MPS, &pairs, &[&times[..], &alternate].concat());
     let talk = std::fs::File::create(machine.folder.path().join("talk.txt")).unwrap();
@@ -339,10 +339,14 @@ fn latency_programs_are_others_in_every_round_where_that_is_asked() {
         std::fs::read_to_string(&starts).unwrap().lines().count()
     };
     assert_eq!(started(&[]), 2, "one alone and one under Weft");
-    assert_eq!(started(&["--anew"]), 4, "the same in each of two rounds");
+    assert_eq!(started(&["--restart-each-round"]), 4, "the same in each of two rounds");
     let found = std::fs::read_to_string(machine.folder.path().join("out.json")).unwrap();
     let found: Value = serde_json::from_str(&found).unwrap();
-    assert!(found["command"].as_str().unwrap().ends_with(" --anew") && found["options"]["anew"] == true, "{found:#}");
+    assert!(
+        found["command"].as_str().unwrap().ends_with(" --restart-each-round")
+            && found["options"]["restart_each_round"] == true,
+        "{found:#}"
+    );
     assert_eq!(setting(&found["figures"][0], "alone-weft-time")["rounds"], 2);
 }
 

@@ -240,8 +240,8 @@ fn declaring(cases: &mut Vec<Case>) {
         case(File::Bytes("onnx", vec![0; 4096]), "load"),
         case(File::Bytes("onnx", vec![0x08, 0x08, 0x3a, 0x7f]), "load"),
         case(File::Text("onnx", Parts::good().write()), "load"),
-        case(File::Text("bin", Parts::good().write()), "is neither .onnx nor .py"),
-        case(File::None, "name a file, or use --virtual"),
+        case(File::Text("bin", Parts::good().write()), "its name ends neither in .onnx nor in .py"),
+        case(File::None, "find the model: give a file, or --virtual"),
     ]);
 }
 

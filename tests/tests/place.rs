@@ -52,10 +52,7 @@ fn programs_go_where_there_is_room_and_tell_why() {
         start(&machine, "serve", &["--class", "latency", "--request", "30%", "--limit", "60%", "--memory", "200MiB"]);
     assert_eq!(["train", "whole", "serve"].map(|name| gpu_of(&machine, name)), [Some(0), Some(1), Some(0)]);
     let serve = explained(&machine, "serve");
-    assert!(
-        serve.starts_with("serve on GPU 0 (Weft stand-in GPU): latency, was promised 30% and may have 60%;"),
-        "{serve}"
-    );
+    assert!(serve.starts_with("serve on GPU 0 (Weft stand-in GPU): latency, request 30%, limit 60%;"), "{serve}");
     assert!(serve.contains("gpu 0: request 0.30 of 1.00 taken, complements train; memory 0.8 of 1 GB"), "{serve}");
     let whole = explained(&machine, "whole");
     assert!(whole.contains("no GPU in use has room"), "{whole}");

@@ -67,7 +67,7 @@ fn what_cannot_be_is_said() {
     refused(&machine.ask(&["run", "--", "/etc/passwd"]), 126, "not executable");
     refused(&machine.ask(&["run"]), 2, "required");
     refused(&machine.ask(&["set", "nobody", "--limit", "40%"]), 2, "no tenant `nobody`");
-    refused(&machine.ask(&["set", "nobody"]), 2, "change nothing");
+    refused(&machine.ask(&["set", "nobody"]), 2, "change nobody: say what to change");
     refused(&machine.ask(&["top"]), 2, "no terminal");
     let twice = machine.start(&["--name", "twice"], "closedloop", &["--seconds", "600"]);
     machine.wait("it", |machine| machine.tenant("twice"));
@@ -203,7 +203,7 @@ fn a_change_is_seen_at_once_and_top_shows_it() {
         let line = table.lines().find(|line| line.starts_with("train"))?.to_owned();
         (!line.contains(" 0.0%  ") || line.contains("0.06GiB")).then_some(table)
     });
-    assert!(table.starts_with("tenant  gpu"), "{table}");
+    assert!(table.starts_with("TENANT  GPU"), "{table}");
     assert!(table.contains("0.50GiB"), "{table}");
 }
 
@@ -322,7 +322,7 @@ fn the_controller_can_be_changed_and_nonsense_cannot() {
     let machine = Machine::new();
     let _programs = beside(&machine);
     machine.wait("slices", |machine| machine.tenant("train").filter(|train| train["slice_us"].as_u64() > Some(0)));
-    assert_eq!(text(&machine.ask(&["set", "--sharing", "gate"]).stdout), "best-effort programs are let in by: gate\n");
+    assert_eq!(text(&machine.ask(&["set", "--sharing", "gate"]).stdout), "controller for best-effort programs: gate\n");
     machine.wait("the gate", |machine| machine.tenant("train").filter(|train| train["slice_us"] == 0));
     assert_eq!(machine.try_status().unwrap()["sharing"], "gate");
     let set = machine.ask(&["set", "--sharing", "slices=700us", "--json"]);
@@ -336,8 +336,12 @@ fn the_controller_can_be_changed_and_nonsense_cannot() {
 #[test]
 fn programs_find_the_mps_server_or_are_told_why_not() {
     let none = Machine::new();
-    refused(&none.run(&["--class", "latency", "--share", "space"], "hello", &[]), 2, "spatial mode is not available: `no");
-    refused(&none.run(&["--share", "sideways"], "hello", &[]), 2, "`sideways` is no way to share");
+    refused(
+        &none.run(&["--class", "latency", "--share", "space"], "hello", &[]),
+        2,
+        "spatial mode is not available: `no",
+    );
+    refused(&none.run(&["--share", "sideways"], "hello", &[]), 2, "`sideways` is no sharing mode");
     assert!(none.run(&["--class", "latency"], "hello", &[]).status.success());
     assert!(none.try_status().unwrap()["no_space"].as_str().unwrap().contains("not installed"));
 
@@ -351,11 +355,11 @@ fn programs_find_the_mps_server_or_are_told_why_not() {
     };
     assert!(pipe(&["--class", "latency"]).ends_with("node.mps/pipe 0\n"));
     assert!(pipe(&["--class", "best-effort"]).ends_with("node.mps/pipe 1\n"));
-    assert_eq!(pipe(&["--class", "best-effort", "--share", "time"]), "\n");
+    assert_eq!(pipe(&["--class", "best-effort", "--share", "temporal"]), "\n");
     assert_eq!(pipe(&[]), "\n", "standard programs have shares of time");
     assert!(pipe(&["--share", "space"]).ends_with("node.mps/pipe 0\n"));
     machine.start(&["--name", "here", "--class", "latency"], "closedloop", &["--seconds", "600"]);
-    let moved = machine.ask(&["set", "here", "--share", "time"]);
+    let moved = machine.ask(&["set", "here", "--share", "temporal"]);
     refused(&moved, 2, "unexpected argument");
 }
 
@@ -475,7 +479,7 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
     assert!(started.status.success(), "{}", text(&started.stderr));
     assert!(text(&started.stdout).starts_with("train runs; what it prints is in "), "{}", text(&started.stdout));
     machine.wait("the job to work", |machine| machine.tenant("train"));
-    refused(&job("train", &["--seconds", "1"]), 2, "there is a job `train` already");
+    refused(&job("train", &["--seconds", "1"]), 2, "there is one of this name already");
     assert!(machine.ask(&["suspend", "train"]).status.success());
     machine.wait("it to be suspended", |_| (state("train") == "suspended").then_some(()));
     assert!(machine.ask(&["resume", "train"]).status.success());
@@ -489,7 +493,7 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
     assert_eq!(text(&machine.ask(&["stop", "train"]).stdout), "train ended\n");
     assert_eq!(state("train"), "ended by signal 15");
     machine.wait("the tenant to be gone", |machine| machine.tenant("train").is_none().then_some(()));
-    refused(&machine.ask(&["stop", "train"]), 2, "there is no job `train` that runs");
+    refused(&machine.ask(&["stop", "train"]), 2, "stop `train`: no job of this name runs");
     // What is said of a job is said of its tenant, so they have one name.
     let _other = machine.start(&[], "closedloop", &["--seconds", "600"]);
     machine.wait("another program", |machine| machine.tenant("closedloop"));
@@ -502,7 +506,7 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
     assert!(job("short", &["--seconds", "1"]).status.success());
     machine.wait("it to end", |_| (state("short") == "done").then_some(()));
     assert!(machine.ask(&["jobs", "short", "--forget"]).status.success());
-    refused(&machine.ask(&["jobs", "short"]), 2, "there is no job `short`");
+    refused(&machine.ask(&["jobs", "short"]), 2, "find job `short`: there is none of this name");
     refused(&job("a/b", &[]), 2, "letters, digits");
     let wrong = machine.ask(&["run", "--detach", "--name", "wrong", "--", "/nowhere/program"]);
     assert!(!wrong.status.success() && text(&wrong.stderr).contains("/nowhere/program"), "{}", text(&wrong.stderr));

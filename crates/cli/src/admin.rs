@@ -3,9 +3,9 @@
 use crate::access;
 use crate::output::{Misuse, print, print_json};
 use crate::share::Whereabouts;
-use crate::table::{align, row};
 use anyhow::{Context, Result};
 use clap::Args;
+use report::columns::{align, row};
 use rpc::Workers;
 use serde_json::{Map, Value, json};
 use std::io::{ErrorKind, Read, Write};
@@ -26,16 +26,16 @@ const SYSTEM_CERTIFICATES: [&str; 3] =
 /// How to reach a running Weft.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
-    /// Where its metrics port is [default: the server of this folder, else http://127.0.0.1:8002]
+    /// URL of the server's metrics port [default: the server of this folder, else http://127.0.0.1:8002]
     #[arg(long, value_name = "URL", env = "WEFT_ADMIN")]
     server: Option<String>,
-    /// The admin key; not needed on the server's machine by whoever runs it.
+    /// Admin key; the user that runs the server needs none on its machine
     #[arg(long, value_name = "KEY", env = "WEFT_ADMIN_KEY", hide_env_values = true)]
     key: Option<String>,
-    /// The server's state folder [default: the one that `weft up` has in this folder]
+    /// State folder of the server [default: the one of `weft up` in this folder]
     #[arg(long, value_name = "FOLDER", env = "WEFT_STATE")]
     state: Option<PathBuf>,
-    /// Who vouches for the server's certificate, in PEM [default: the certificate in weft.toml, else the system's]
+    /// CA certificates in PEM that sign the server's [default: the certificate in weft.toml, else the system's]
     #[arg(long, value_name = "FILE", env = "WEFT_CA")]
     ca: Option<PathBuf>,
 }
@@ -67,7 +67,7 @@ impl Server {
         match ((200..300).contains(&status), value["error"].as_str()) {
             (true, _) => Ok(value),
             (false, Some(error)) => Err(Misuse(error.to_string()).into()),
-            (false, None) => Err(Misuse(format!("{} answered {status}: {text}", self.url())).into()),
+            (false, None) => Err(Misuse(format!("ask {}: it answered {status}: {text}", self.url())).into()),
         }
     }
 
@@ -200,49 +200,49 @@ fn exchange(mut stream: UnixStream, method: &str, path: &str, body: &str) -> Res
     Ok((status, body.to_owned()))
 }
 
-/// Serve a model, or a new version of it, from now on.
+/// Deploy a model, or a new version of it.
 ///
-/// Waits until the model has answered a warm-up request within its objective, and says how long that took, or why it is
-/// not ready. A version that is there already is replaced without a
-/// failed request: the old one answers until the new one is ready.
+/// Waits until the model has answered a warm-up request within its objective, and prints how long that took, or why the
+/// model is not ready. An existing version is replaced without a failed request: the old one answers until the new one is
+/// ready.
 #[derive(Debug, Args)]
 #[command(after_help = DEPLOY_EXAMPLES)]
 pub(crate) struct Deploy {
-    /// What clients will call it.
+    /// Name of the model for clients
     name: String,
-    /// The model: an .onnx file, or a .py file with a class that has `predict`.
+    /// Model file: .onnx, or .py with a class that has `predict`
     file: Option<PathBuf>,
-    /// Which version it is.
+    /// Version
     #[arg(long, default_value_t = 1)]
     version: u32,
-    /// From arrival to answer.
+    /// Objective: longest latency from arrival to answer
     #[arg(long, default_value = "100ms")]
     slo: String,
-    /// The most requests in a batch; 0 for a model without a batch dimension.
+    /// Largest batch; 0: no batch dimension [default: found from the model]
     #[arg(long)]
     max_batch: Option<usize>,
-    /// How many worker processes: a number, or from some to some as the load asks for, such as 0..8.
+    /// Number of worker processes: fixed, or a range within which it follows the load, such as 0..8 [default: 1]
     #[arg(long, value_name = "N|MIN..MAX")]
     workers: Option<Workers>,
-    /// How long the last worker stays while nobody asks; without, as past pauses suggest.
+    /// Time without requests after which the last worker ends [default: learned from past pauses]
     #[arg(long, value_name = "TIME")]
     keep_alive: Option<String>,
-    /// Threads of a worker.
+    /// Threads of each worker
     #[arg(long)]
     threads: Option<usize>,
-    /// What an ONNX model runs on: `auto` takes a GPU where there is one, `gpu` insists on it.
+    /// Device of an ONNX model: `auto` uses a GPU if there is one, `gpu` fails without one [default: auto]
     #[arg(long, value_name = "auto|gpu|cpu")]
     device: Option<String>,
-    /// The class in a Python file, where there is more than one.
+    /// Class in a Python file that has more than one
     #[arg(long)]
     class: Option<String>,
-    /// Instead of a file: a model that only takes time, for each request and for each batch, such as `1ms,5ms`.
+    /// Emulated model instead of a file: time for each request and for each batch, such as `1ms,5ms`
     #[arg(long, value_name = "ALPHA,BETA", conflicts_with = "file")]
     r#virtual: Option<String>,
-    /// A request to warm up with instead of zeros: JSON, as clients send it.
+    /// Warm-up request, JSON as clients send it [default: zeros]
     #[arg(long, value_name = "FILE", conflicts_with = "virtual")]
     warmup: Option<PathBuf>,
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -294,18 +294,24 @@ impl Deploy {
                 let kind = match file.extension().and_then(|extension| extension.to_str()) {
                     Some("onnx") => "onnx",
                     Some("py") => "python",
-                    _ => return Err(Misuse(format!("{} is neither .onnx nor .py", file.display())).into()),
+                    _ => {
+                        return Err(Misuse(format!(
+                            "read {}: its name ends neither in .onnx nor in .py",
+                            file.display()
+                        ))
+                        .into());
+                    }
                 };
                 set("kind", json!(kind));
                 set("path", json!(std::path::absolute(file)?));
             }
             (None, Some(line)) => {
-                let wrong = || Misuse(format!("`--virtual {line}` makes no sense: write it like `1ms,5ms`"));
+                let wrong = || Misuse(format!("read --virtual {line}: write two times, as in `1ms,5ms`"));
                 let (alpha, beta) = line.split_once(',').ok_or_else(wrong)?;
                 set("kind", json!("virtual"));
                 set("latency", json!({ "alpha": alpha, "beta": beta }));
             }
-            (None, None) => return Err(Misuse("name a file, or use --virtual".into()).into()),
+            (None, None) => return Err(Misuse("find the model: give a file, or --virtual".into()).into()),
         }
         Ok(Value::Object(spec))
     }
@@ -333,13 +339,13 @@ fn milliseconds(ms: f64) -> String {
 
 /// Stop serving a model: one version of it, or all.
 ///
-/// Requests it has accepted are answered first.
+/// The server answers accepted requests first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft undeploy magika\n  weft undeploy magika --version 1")]
 pub(crate) struct Undeploy {
-    /// What clients call it.
+    /// Name of the model
     name: String,
-    /// Only this version.
+    /// Version [default: all]
     #[arg(long)]
     version: Option<u32>,
     #[command(flatten)]
@@ -356,11 +362,11 @@ impl Undeploy {
     }
 }
 
-/// List the models of a running Weft and how they are.
+/// List the models of a running server with their state.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft models\n  weft models --json")]
 pub(crate) struct Models {
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -369,7 +375,8 @@ pub(crate) struct Models {
 
 impl Models {
     pub(crate) fn main(self) -> Result<()> {
-        let answer = self.server.ask("GET", "models", None)?;
+        let answer = self.server.ask("GET", "models", None);
+        let answer = answer.map_err(|error| Misuse(format!("list the models: {error:#}")))?;
         if self.json {
             return print_json(&answer);
         }
@@ -436,17 +443,17 @@ fn source(model: &Value) -> String {
     format!("{}{over}", model["source"].as_str().unwrap_or("command"))
 }
 
-/// Tell why a model has the workers it has, or why a program is where it is.
+/// Explain why a model has its workers, or why a program runs on its GPU.
 ///
-/// Of a model: how many workers it may have, needs and has, where they are, what is expected of the load, and what was
-/// decided last. Of a program under a share, and of a model's workers that have one: on which GPU it is and why, what it
-/// was promised, is given and uses. Of a job that waits: for what.
+/// For a model: how many workers it may have, needs and has, where they run, the expected load, and the last decisions.
+/// For a program or a worker under a share: its GPU and why, the share that it requested, is granted and uses. For a job
+/// that waits: what it waits for.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft explain sentiment\n  weft explain trainer\n  weft explain sentiment --json")]
 pub(crate) struct Explain {
-    /// What clients, `weft top` or `weft jobs` call it.
+    /// Name of a model, a program in `weft top`, or a job
     name: String,
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -479,7 +486,7 @@ fn explanation(name: &str, version: &Value) -> String {
     let rate = |value: &Value| format!("{:.1}", value.as_f64().unwrap_or_default());
     let (ready, wanted) = (&version["workers_ready"], &version["workers_wanted"]);
     let mut told = format!(
-        "{name} version {}: {ready} of {wanted} workers ready; it may have {}; {} requests wait\n",
+        "{name} version {}: {ready} of {wanted} workers ready, allowed {}; {} requests wait\n",
         version["version"],
         text(&version["workers"]),
         version["waiting"],
@@ -490,25 +497,25 @@ fn explanation(name: &str, version: &Value) -> String {
     }
     let scaling = &version["scaling"];
     match (scaling.is_null(), version["workers"].is_number()) {
-        (true, true) => return told + "  so many were asked for, and that does not change\n",
-        (true, false) => return told + "  how many it needs is not known before its first worker is ready\n",
+        (true, true) => return told + "  the number of workers is fixed\n",
+        (true, false) => return told + "  the number it needs is unknown until its first worker is ready\n",
         (false, _) => {}
     }
     told += &format!(
-        "  {} requests/s come, {} are expected by the time a worker could be there; one worker does {}\n",
+        "  {} requests/s arrive, {} expected by the time a new worker could be ready; one worker serves {}\n",
         rate(&scaling["arriving"]),
         rate(&scaling["expected"]),
         rate(&scaling["worker_does"]),
     );
     told += &format!(
-        "  a start takes {}; the last worker stays for {} while nobody asks\n",
+        "  a start takes {}; the last worker ends after {} without requests\n",
         text(&scaling["cold_start"]),
         text(&scaling["keep_alive"]),
     );
-    let would = if scaling["dry_run"] == true { " (a dry run: nothing of it was done)" } else { "" };
+    let would = if scaling["dry_run"] == true { " (a dry run: nothing was done)" } else { "" };
     let decisions = scaling["decisions"].as_array().map_or(&[][..], Vec::as_slice);
     if !decisions.is_empty() {
-        told += &format!("  decided{would}:\n");
+        told += &format!("  decisions{would}:\n");
     }
     for decision in decisions {
         told += &format!("    {} ago: {}\n", text(&decision["ago"]), text(&decision["text"]));
@@ -516,13 +523,13 @@ fn explanation(name: &str, version: &Value) -> String {
     told
 }
 
-/// Show what the workers of a model printed.
+/// Show the output of a model's workers.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft logs sentiment --lines 50")]
 pub(crate) struct Logs {
-    /// The model.
+    /// Name of the model
     name: String,
-    /// How many lines of each worker.
+    /// Number of lines of each worker
     #[arg(long, default_value_t = 100)]
     lines: usize,
     #[command(flatten)]

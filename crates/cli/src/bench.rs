@@ -4,7 +4,7 @@ mod sharing;
 
 use clap::{Args, Subcommand};
 
-/// Measure on a real GPU what programs have of it.
+/// Measure on a real GPU what sharing costs each program.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Arguments {

@@ -2,47 +2,48 @@
 
 use crate::output::Misuse;
 use crate::servers::{Listeners, Servers, listen, warn_if_exposed};
-use crate::signal::{end_at_second_signal, wait_for_signal};
+use crate::signal::end_at_second_signal;
 use crate::up::Addresses;
 use crate::up::check::{self, Models};
 use crate::up::settings::Settings;
 use anyhow::{Context, Result};
 use clap::Args;
+use gateway::admin::LogSource;
+use harness::wait_for_signal;
 use policy::sharing::SharingConfig;
 use scheduler::{Scheduler, Store};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Run the scheduler that gateways and nodes on other machines join.
+/// Run a scheduler for gateways and nodes on other machines.
 ///
-/// It decides which requests run where and when, and keeps what is deployed. Whoever joins must bring the token of the
-/// table `cluster` of the configuration, or of WEFT_TOKEN.
+/// The scheduler decides which requests run where and when, and stores deployments. Gateways and nodes join with the token
+/// in `[cluster]` of the configuration, or in WEFT_TOKEN.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8003")]
 pub(crate) struct SchedulerArguments {
-    /// What to serve and how
+    /// Configuration: models, limits, addresses [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
-    /// Where to listen for gateways and nodes
+    /// Address to listen on for gateways and nodes
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Read the configuration, say whether it makes sense and what it names is there, and stop. Models' files are on
-    /// the nodes and are not looked for.
+    /// Check the configuration and the files that it names, and exit; model files are on the nodes and not checked
     #[arg(long)]
     check: bool,
 }
 
 /// Run a gateway whose scheduler is on another machine.
 ///
-/// Clients speak to it as to `weft up`. It tells the scheduler who waits, and hands tensors straight to the nodes.
+/// Clients use it like `weft up`. The gateway announces requests to the scheduler and sends tensors straight to the nodes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  WEFT_TOKEN=secret weft gateway --scheduler http://scheduler.example:8003 --http 0.0.0.0:8000"
 )]
 pub(crate) struct GatewayArguments {
-    /// Limits, keys, addresses
+    /// Configuration: limits, keys, addresses [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
-    /// Where the scheduler is
+    /// Address of the scheduler
     #[arg(long, value_name = "URL")]
     scheduler: Option<String>,
     #[command(flatten)]
@@ -51,35 +52,35 @@ pub(crate) struct GatewayArguments {
 
 /// Share this machine's GPUs among programs, and run workers for a scheduler on another machine.
 ///
-/// Without a scheduler it only shares GPUs, among the programs that `weft run` starts. With one it runs workers too: a
-/// node may come, go and die at any time, and what it ran is run again elsewhere while there is time.
+/// Without --scheduler the node only shares GPUs among the programs that `weft run` starts. With it the node also runs
+/// workers. Nodes may join, leave and die at any time; requests of a lost node run again elsewhere if their deadline allows.
 #[derive(Debug, Args)]
 #[command(after_help = NODE_EXAMPLES)]
 pub(crate) struct NodeArguments {
-    /// How workers are run
+    /// Configuration of workers [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
-    /// Where the scheduler is
+    /// Address of the scheduler
     #[arg(long, value_name = "URL")]
     scheduler: Option<String>,
-    /// Where gateways reach this node, as host and port
+    /// Host and port at which gateways reach this node
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
-    /// Where to listen for gateways [default: --address]
+    /// Address to listen on for gateways [default: --address]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// What people call it [default: its address]
+    /// Name of the node in `weft explain` and logs [default: its address]
     #[arg(long)]
     name: Option<String>,
-    /// Where to keep run-time files
+    /// Folder for run-time files
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
-    /// Write down all that is seen of the programs on each GPU and what is done about them, for `weft sim replay`
+    /// Folder for journals of all observations and actions on each GPU, for `weft sim replay`
     #[arg(long, value_name = "FOLDER", conflicts_with = "scheduler")]
     record: Option<PathBuf>,
-    /// End after so long without a program that shares a GPU; `weft run` starts nodes that do.
+    /// End after this time without a program that shares a GPU; `weft run` starts nodes with it
     #[arg(long, hide = true)]
     idle_exit: Option<policy::Span>,
-    /// Go on without a terminal and without whoever started this.
+    /// Detach from the terminal and from the parent process
     #[arg(long, hide = true, requires = "idle_exit")]
     detach: bool,
 }
@@ -148,6 +149,15 @@ pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
     })
 }
 
+/// A gateway on a machine of its own has no worker's log.
+struct LogsElsewhere;
+
+impl LogSource for LogsElsewhere {
+    fn last_lines(&self, _: &str, _: usize) -> Vec<String> {
+        vec!["each node prints the logs of its own workers; read them on the nodes".to_owned()]
+    }
+}
+
 pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
     let mut settings = Settings::find(arguments.config.as_deref())?;
     arguments.addresses.apply(&mut settings);
@@ -160,8 +170,7 @@ pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
         let listeners = Listeners::bind(&settings).await?;
         let gateway = gateway::remote::start(remote);
         gateway.set_strict_readiness(settings.strict_readiness);
-        let nowhere = Arc::new(|_: &str, _: usize| vec!["logs are on the nodes, which print them".to_string()]);
-        let mut servers = Servers::start(&settings, &gateway, nowhere, listeners)?;
+        let mut servers = Servers::start(&settings, &gateway, Arc::new(LogsElsewhere), listeners)?;
         tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
         tokio::select! {
             signal = wait_for_signal() => signal?,

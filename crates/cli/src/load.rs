@@ -14,63 +14,63 @@ use tokio::sync::mpsc;
 
 /// Send requests to a server at a given rate and measure how many are answered in time.
 ///
-/// The server speaks the Open Inference Protocol: Weft, Triton and others. Requests are sent when they were
-/// planned to be, whatever the server does, and latency counts from that planned time to the last byte of the
-/// answer: a server that stalls is charged for every request that was to come meanwhile. The report says so if
-/// this program itself could not keep up. Ctrl-C stops early and still reports.
+/// The server speaks the Open Inference Protocol, as Weft and Triton do. The load is open-loop: requests are sent at their
+/// planned times whether or not earlier ones were answered, and latency counts from the planned time to the last byte of
+/// the answer, so a stall counts against every request that was due meanwhile. The report says if the generator itself
+/// could not keep up. Ctrl-C stops early and still reports.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Where the server listens for HTTP
+    /// HTTP address of the server
     #[arg(long, default_value = "http://127.0.0.1:8000")]
     url: Url,
 
-    /// Where the server listens for gRPC
+    /// gRPC address of the server
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8001", value_parser = host_and_port)]
     grpc: Url,
 
-    /// How requests travel
+    /// Protocol of the requests
     #[arg(long, default_value = "http", value_parser = ["http", "grpc"])]
     protocol: String,
 
-    /// What to ask, and its part of the requests against that of others [default weight: 1]; may be repeated
+    /// Model, and its weight among several [default weight: 1]; may be repeated
     #[arg(long = "model", value_name = "NAME[=WEIGHT]", required = true, value_parser = model)]
     models: Vec<(String, Option<f64>)>,
 
-    /// Requests a second over all models; a trace has its own
+    /// Requests a second over all models [default: the trace's own]
     #[arg(long, value_parser = rate, required_unless_present = "arrivals", allow_negative_numbers = true)]
     rate: Option<f64>,
 
-    /// How requests are spaced: poisson, constant, gamma:SHAPE (below 1: in bursts) or trace:FILE:FORMAT, where
-    /// the format is azure or per-second
+    /// Arrival process: poisson, constant, gamma:SHAPE (below 1: in bursts) or trace:FILE:FORMAT, where the format is azure
+    /// or per-second
     #[arg(long, value_name = "KIND", default_value = "poisson", value_parser = ArrivalKind::parse)]
     arrivals: ArrivalKind,
 
-    /// How long to measure
+    /// Length of the measurement
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive)]
     duration: Span,
 
-    /// How long to send before that, without counting
+    /// Length of the warm-up, which does not count
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     warmup: Span,
 
-    /// Answers within this are good
+    /// Objective: an answer within this time is good
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = positive)]
     slo: Span,
 
-    /// Tell the server the objective in each request's timeout parameter
+    /// Send the objective as the timeout parameter of each request
     #[arg(long)]
     timeout_parameter: bool,
 
-    /// Give up on a request after this
+    /// Time after which a request is given up
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive)]
     patience: Span,
 
-    /// Connections at most; auto: as many as are needed. Over HTTP each carries one request at a time
+    /// Most connections; auto: as many as needed. Over HTTP each carries one request at a time
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = connections)]
     connections: Connections,
 
-    /// First dimension of inputs that leave it open
+    /// Batch: first dimension of inputs that leave it open
     #[arg(long, value_name = "N", default_value = "1", value_parser = batch, allow_negative_numbers = true)]
     batch: usize,
 
@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
     #[arg(long = "shape", value_name = "INPUT:SHAPE")]
     shapes: Vec<Shape>,
 
-    /// What is in the tensors: zeros, random, or a JSON file with a request of the protocol or a list of them
+    /// Content of the input tensors: zeros, random, or a JSON file with a request of the protocol or a list of them
     #[arg(long, value_name = "zeros|random|FILE", default_value = "zeros", value_parser = inputs)]
     inputs: Inputs,
 
@@ -91,15 +91,15 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json_tensors: bool,
 
-    /// Header to send with each request; may be repeated
+    /// Header that is sent with each request; may be repeated
     #[arg(long = "header", value_name = "NAME:VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
 
-    /// Key to send with each request, as a bearer token
+    /// Key that is sent with each request as a bearer token [default: none]
     #[arg(long, value_name = "KEY", value_parser = header_value)]
     api_key: Option<String>,
 
-    /// From which times and random inputs are drawn
+    /// Seed of arrival times and random inputs
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
 

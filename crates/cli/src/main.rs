@@ -21,9 +21,6 @@ mod sim;
 mod profile;
 mod load;
 mod bench;
-mod workload;
-mod page;
-mod table;
 mod output;
 
 use clap::{Parser, Subcommand};
@@ -39,11 +36,10 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Share GPUs among models and serve requests in time.
 ///
-/// `weft up` serves models to the clients people already have: the Open Inference Protocol over HTTP and gRPC, as
-/// Triton speaks it, with batches that start as late as their deadlines allow. `weft sim` answers, before you buy or
-/// move anything, how many requests a second these GPUs can answer in time: it runs the scheduler's own code against
-/// simulated GPUs. `weft load` asks the same of a server that is running. `weft run` runs any CUDA program under a share
-/// of a GPU.
+/// `weft up` serves models over the Open Inference Protocol, HTTP and gRPC, so that clients of Triton work unchanged;
+/// batches start as late as their deadlines allow. `weft run` runs any CUDA program under a share of a GPU. `weft sim`
+/// predicts how many requests a second a cluster can answer in time: it runs the live scheduler's code against simulated
+/// GPUs. `weft load` measures the same on a running server.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {

@@ -1,14 +1,9 @@
 //! `weft profile`: which batch and which part of a GPU suit a model, from measurements.
 
-mod live;
-mod training;
-mod campaign;
-mod served;
-mod shares;
+mod model;
 mod private;
-mod subject;
+mod training;
 mod file;
-mod kept;
 mod find;
 mod show;
 mod accuracy;
@@ -25,18 +20,17 @@ use std::time::Duration;
 
 /// Find the batch and the part of a GPU that suit a model, with few measurements.
 ///
-/// Measures a model that a running `weft up` serves, or one in a file, for which a server is started meanwhile. Looks for
-/// the batch and share that answer the most requests for each percent of the GPU while a batch keeps to the objective:
-/// batches of one size follow each other through the server for a while, and what that shows decides what is measured
-/// next. Shares are limits of the workers' time on the GPU; afterwards, and after Ctrl-C, they are as they were. Without a
-/// GPU only batches are measured. Prints what was found and writes a profile, which is used again until the model, the
-/// GPU or the driver changes.
+/// Measures a model that a running `weft up` serves, or one in a file, for which it starts a server. Finds the batch and
+/// share that answer the most requests for each percent of the GPU while a batch meets the objective. Each measurement sends
+/// batches of one size through the server one after the other, and decides what to measure next. Shares limit the workers'
+/// time on the GPU; the profiler restores them at the end, and after Ctrl-C. Without a GPU it measures batches only. Prints
+/// the result and writes a profile, which stays valid until the model, the GPU or the driver changes.
 ///
-/// With --training, runs a program and finds the smallest shares that keep 80% (request) and 98% (limit) of what it does
-/// with the whole GPU: steps a second where it tells them, and otherwise kernels and graphs that it launches.
+/// With --training, runs a program and finds the smallest shares that keep 80% (request) and 98% (limit) of its speed with
+/// the whole GPU: in steps a second if the program reports them, else in kernels and graphs launched.
 ///
-/// With --from-grid, searches measurements that are there already, as it would search a GPU: a CSV file with a row for
-/// each batch and share: batch, SM percent, latency in seconds, requests a second.
+/// With --from-grid, searches existing measurements as it would search a GPU: a CSV file with a row for each batch and
+/// share: batch, SM percent, latency in seconds, requests a second.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -45,35 +39,35 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// What a running Weft calls the model; or an .onnx or .py file
+    /// Name of a served model, or an .onnx or .py file
     #[arg(value_name = "MODEL")]
     subject: Option<String>,
 
-    /// Measure a training program, which follows after --
+    /// Profile the training program that follows after --
     #[arg(long, requires = "program")]
     training: bool,
 
-    /// The latency that a batch may take at most, such as 40ms [default: the deployment's]
+    /// Longest latency of a batch, such as 40ms [default: the deployment's objective]
     #[arg(long, value_name = "TIME", required_unless_present_any = ["subject", "training"], conflicts_with = "training")]
     slo: Option<Span>,
 
-    /// The GPU to measure on: its number, or its UUID or the beginning of it. With --save: its name
+    /// GPU to measure on: its number, its UUID or the beginning of it; with --save its name [default: the workers']
     #[arg(long, value_name = "N|UUID|NAME")]
     gpu: Option<String>,
 
-    /// Where to write the profile [default: MODEL.profile.json]
+    /// File for the profile [default: MODEL.profile.json]
     #[arg(short, long, value_name = "FILE", conflicts_with = "from_grid")]
     output: Option<PathBuf>,
 
-    /// Measure everything anew, whatever is in the profile
+    /// Measure everything again and replace the profile
     #[arg(long, conflicts_with = "from_grid")]
     again: bool,
 
-    /// About how long each point is measured
+    /// Approximate length of each measurement
     #[arg(long, value_name = "TIME", default_value = "2s", conflicts_with = "from_grid", value_parser = probe)]
     probe: Duration,
 
-    /// The largest batch of a model in a file; 0 for one without a batch dimension [default: 32]
+    /// Largest batch of a model in a file; 0: no batch dimension [default: 32]
     #[arg(long, value_name = "N", conflicts_with_all = ["training", "from_grid"])]
     max_batch: Option<usize>,
 
@@ -81,18 +75,18 @@ pub(crate) struct Arguments {
     #[arg(long = "shape", value_name = "INPUT:SHAPE", conflicts_with_all = ["training", "from_grid"])]
     shapes: Vec<Shape>,
 
-    /// What is in the tensors: zeros or random
+    /// Content of the input tensors: zeros or random
     #[arg(long, value_name = "zeros|random", default_value = "zeros", value_parser = inputs)]
     inputs: Inputs,
 
     #[command(flatten)]
     server: Server,
 
-    /// Where the server listens for HTTP
+    /// HTTP address of the server
     #[arg(long, default_value = "http://127.0.0.1:8000", conflicts_with_all = ["training", "from_grid"])]
     url: Url,
 
-    /// Key to send with each request, as a bearer token
+    /// Key that is sent with each request as a bearer token [default: none]
     #[arg(long, value_name = "KEY", conflicts_with_all = ["training", "from_grid"])]
     api_key: Option<String>,
 
@@ -103,7 +97,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// The training program and its arguments
+    /// Training program and its arguments
     #[arg(last = true, value_name = "PROGRAM", requires = "training")]
     program: Vec<OsString>,
 }
@@ -140,7 +134,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         let Some(slo) = arguments.slo else { return Err(Misuse("find a point: give --slo".to_owned()).into()) };
         return find::main(&arguments.grid, &find::Asked { slo, gpu, json });
     };
-    live::main(&live::Asked {
+    model::main(&model::Asked {
         model,
         slo: arguments.slo,
         gpu,

@@ -4,7 +4,7 @@ use crate::access::{self, LocalSocket};
 use crate::up::settings::{Administration, Settings};
 use anyhow::{Context, Result};
 use gateway::Gateway;
-use gateway::admin::{Admin, Logs};
+use gateway::admin::{Admin, LogSource};
 use gateway::grpc::{self, GrpcConfig};
 use gateway::http::{self, HttpConfig};
 use gateway::keys::{self, Keys};
@@ -85,7 +85,7 @@ impl Servers {
     pub(crate) fn start(
         settings: &Settings,
         gateway: &Arc<Gateway>,
-        logs: Logs,
+        logs: Arc<dyn LogSource>,
         listeners: Listeners,
     ) -> Result<Servers> {
         let (stop, stage) = watch::channel(Stage::Serving);

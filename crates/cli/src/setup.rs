@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 /// Install what workers need: Python packages and ONNX Runtime, into a folder of their own.
 ///
-/// Makes a Python environment under the state folder and installs numpy and onnxruntime there with pip. Nothing
-/// outside that folder changes. Running it again is quick. With --gpu, ONNX models run on NVIDIA GPUs: onnxruntime-gpu
-/// is installed instead, with the CUDA libraries that it needs (some 2 GB).
+/// Creates a Python environment in the state folder and installs numpy and onnxruntime there with pip. Changes nothing
+/// outside that folder. A second run is quick. With --gpu, installs onnxruntime-gpu instead, with the CUDA libraries that
+/// it needs (some 2 GB), so that ONNX models run on NVIDIA GPUs.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The state folder, as in `weft up`.
+    /// State folder, as in `weft up`
     #[arg(long, value_name = "FOLDER", default_value = ".weft")]
     state: PathBuf,
-    /// Install ONNX Runtime for NVIDIA GPUs. Without this, an environment that is there is left as it is.
+    /// Install ONNX Runtime for NVIDIA GPUs [default: for the CPU; an existing environment stays as it is]
     #[arg(long)]
     gpu: bool,
 }
@@ -84,7 +84,11 @@ pub(crate) fn node_config(settings: &Settings) -> Result<node::Config> {
     let own = found.as_ref().map(|environment| environment.onnxruntime.clone());
     let onnxruntime = settings.node.onnxruntime.clone().or_else(variable).or(own);
     if let Some(path) = settings.node.onnxruntime.as_ref().filter(|path| !path.exists()) {
-        return Err(Misuse(format!("`onnxruntime` under [node] names {}, which is not there", path.display())).into());
+        return Err(Misuse(format!(
+            "find ONNX Runtime: `onnxruntime` under [node] names {}, which does not exist; name the library, or leave the \
+             setting out and run `weft setup`",
+            path.display()
+        )).into());
     }
     let python = settings.node.python.clone().or(found.map(|environment| environment.python));
     let python = python.unwrap_or_else(|| "python3".into());

@@ -1,21 +1,6 @@
-//! Ctrl-C and SIGTERM.
+//! The second Ctrl-C or SIGTERM.
 
-use anyhow::{Context, Result};
-use std::future::Future;
-
-/// Waits for Ctrl-C or SIGTERM.
-pub(crate) fn wait_for_signal() -> impl Future<Output = Result<()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let streams = (|| Ok::<_, std::io::Error>((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)))();
-    async move {
-        let (mut interrupt, mut terminate) = streams.context("listen for signals")?;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        Ok(())
-    }
-}
+use harness::{INTERRUPTED, wait_for_signal};
 
 /// Ends this process at the next Ctrl-C or SIGTERM, whatever it is doing.
 pub(crate) fn end_at_second_signal() {
@@ -23,7 +8,7 @@ pub(crate) fn end_at_second_signal() {
     tokio::spawn(async move {
         if signal.await.is_ok() {
             tracing::warn!("told to end a second time: ending at once");
-            std::process::exit(crate::output::INTERRUPTED);
+            std::process::exit(i32::from(INTERRUPTED));
         }
     });
 }

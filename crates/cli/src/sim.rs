@@ -14,13 +14,10 @@ mod parallel;
 
 use clap::{Args, Subcommand};
 
-pub(crate) use scenario::open;
-
 /// Try a cluster, its traffic and a scheduling policy in simulation.
 ///
-/// A scenario is a TOML file: GPUs, models with their latencies and objectives, and traffic. It is run in
-/// virtual time by the code that schedules live requests. The same scenario and seed always give the same
-/// result.
+/// A scenario is a TOML file with GPUs, models with their latencies and objectives, and traffic. The code that schedules
+/// live requests runs it in virtual time. The same scenario and seed always give the same result.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, after_help = EXAMPLES)]
 pub(crate) struct Arguments {

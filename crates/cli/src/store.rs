@@ -1,19 +1,19 @@
 //! `weft store`: the deployments that a stopped server keeps, looked at and put right.
 
 use crate::output::{Exit, print, print_json};
-use crate::table::{align, row};
 use crate::up::settings::Settings;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use report::columns::{align, row};
 use scheduler::Record;
 use scheduler::store::{Repaired, Report, inspect, repair};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Check and repair the deployments that a stopped server keeps.
+/// Check and repair the stored deployments of a stopped server.
 ///
-/// `weft deploy` writes deployments into the state folder of its server, in the file `deployments.txt`. A record that
-/// cannot be read makes one model unavailable; a file that is not whole keeps the server from starting.
+/// `weft deploy` stores deployments in `deployments.txt` in the state folder of the server. An unreadable record makes one
+/// model unavailable; a truncated file keeps the server from starting.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -29,12 +29,12 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say of each record whether it can be read; exit code 1 if one cannot.
+    /// Check each record; exit code 1 if one is unreadable.
     ///
     /// Changes nothing. The server must be stopped.
     #[command(after_help = "Examples:\n  weft store check\n  weft store check --state /var/lib/weft --json")]
     Check(Place),
-    /// Keep every record that can be read, and move the rest into a file beside.
+    /// Keep every readable record, and move the rest into a file beside it.
     ///
     /// The server must be stopped.
     #[command(after_help = "Examples:\n  weft store repair\n  weft store repair --state /var/lib/weft")]
@@ -43,7 +43,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Place {
-    /// The state folder [default: that of `weft.toml` in this folder, else .weft]
+    /// State folder [default: that of weft.toml in this folder, else .weft]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
     /// Print JSON

@@ -1,52 +1,52 @@
 //! `weft up`: gateway, scheduler and node in one process, workers as its children.
 
+mod local;
 pub(crate) mod check;
 pub(crate) mod settings;
 
 use crate::runtime::runtime;
 use crate::servers::{Listeners, Servers};
-use crate::signal::{end_at_second_signal, wait_for_signal};
+use crate::signal::end_at_second_signal;
 use anyhow::{Context, Result};
 use clap::Args;
-use gateway::admin::Logs;
-use gateway::{Gateway, Links};
+use gateway::Gateway;
+use harness::wait_for_signal;
+use local::{LocalGateway, LocalLinks, LocalNode, LocalScheduler, NODE, NodeLogs};
 use node::Node;
-use rpc::{NodeHello, WorkerId};
-use scheduler::{GatewayLink, NodeLink, Scheduler, Store};
+use rpc::NodeHello;
+use scheduler::{Scheduler, Store};
 use settings::Settings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
-/// The numbers of the only gateway and the only node.
+/// The number of the only gateway.
 const GATEWAY: u32 = 0;
-const NODE: u32 = 0;
 
-/// Serve models: gateway, scheduler and workers on this machine.
+/// Serve models on this machine.
 ///
-/// Speaks the Open Inference Protocol as Triton's clients know it: HTTP on port 8000, gRPC on 8001, metrics, dashboard
-/// and admin on 8002. Without a configuration file it starts empty; `weft deploy` adds models while it runs. Ctrl-C or
-/// SIGTERM stops it after the requests it has accepted are answered.
+/// Runs gateway, scheduler and workers. Serves the Open Inference Protocol for Triton's clients: HTTP on port 8000, gRPC on
+/// 8001, and metrics, dashboard and admin on 8002. Without a configuration file the server starts without models; `weft
+/// deploy` adds them. On Ctrl-C or SIGTERM the server answers the requests that it has accepted and then exits.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What to serve and how; `weft.toml` in this folder when there is one.
+    /// Configuration: models, limits, addresses [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
     #[command(flatten)]
     addresses: Addresses,
-    /// Where to keep the database of deployments, journals and run-time files.
+    /// Folder for deployments, journals and run-time files [default: .weft]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
-    /// Write down every event and decision, for `weft sim replay`.
+    /// Write a journal of every event and decision, for `weft sim replay`
     #[arg(long)]
     journal: bool,
-    /// Read the configuration, say whether it makes sense and what it names is there, and stop.
+    /// Check the configuration and the files that it names, and exit
     #[arg(long)]
     check: bool,
-    /// End when whoever started this ends, however that happens.
+    /// End together with the parent process
     #[arg(long, hide = true)]
     with_parent: bool,
 }
@@ -54,13 +54,13 @@ pub(crate) struct Arguments {
 /// Where a gateway listens.
 #[derive(Debug, Args)]
 pub(crate) struct Addresses {
-    /// Where to listen for HTTP [default: 127.0.0.1:8000]
+    /// Address for HTTP [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDRESS")]
     http: Option<SocketAddr>,
-    /// Where to listen for gRPC [default: 127.0.0.1:8001]
+    /// Address for gRPC [default: 127.0.0.1:8001]
     #[arg(long, value_name = "ADDRESS")]
     grpc: Option<SocketAddr>,
-    /// Where to listen for metrics, dashboard and admin [default: 127.0.0.1:8002]
+    /// Address for metrics, dashboard and admin [default: 127.0.0.1:8002]
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
 }
@@ -110,14 +110,12 @@ async fn serve(settings: Settings) -> Result<()> {
     let (scheduler, scheduling) = Scheduler::start(settings.scheduler_config(), store)?;
     // Before the workers, which may be its tenants.
     let sharing = crate::share::daemon::share_beside(settings.sharing.0.clone());
-    let news = scheduler.clone();
-    let node = Arc::new(Node::start(crate::setup::node_config(&settings)?, Handle::current(), move |news_of| {
-        news.news(NODE, news_of)
-    })?);
+    let config = crate::setup::node_config(&settings)?;
+    let node = Arc::new(Node::start(config, Handle::current(), LocalScheduler(scheduler.clone()))?);
     let gateway = connect(&settings, &scheduler, &node);
     gateway.set_strict_readiness(settings.strict_readiness);
 
-    let logs = logs(&node);
+    let logs = Arc::new(NodeLogs(Arc::downgrade(&node)));
     let mut servers = Servers::start(&settings, &gateway, logs, listeners)?;
     tracing::info!(http = %settings.listen.http, grpc = %settings.listen.grpc, "serving");
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
@@ -151,53 +149,12 @@ async fn shed(gateway: Arc<Gateway>) {
 
 /// Joins gateway, scheduler and node by calls within this process.
 fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<Gateway> {
-    let (arrivals, orders, undelivered, runner) =
-        (scheduler.clone(), scheduler.clone(), scheduler.clone(), node.clone());
-    let links = Links {
-        arrival: Box::new(move |arrival| {
-            arrivals.arrival(arrival);
-            true
-        }),
-        part: Box::new(move |part| runner.run(part)),
-        undelivered: Box::new(move |worker, batch, nobody| undelivered.undelivered(worker, batch, nobody)),
-        order: Box::new(move |order| {
-            let (tell, told) = oneshot::channel();
-            orders.order(order, move |outcome| drop(tell.send(outcome)));
-            told
-        }),
-    };
-    let gateway = Gateway::new(GATEWAY, links);
-    let (tell, publish, look) = (gateway.clone(), gateway.clone(), gateway.clone());
-    scheduler.gateway_joined(
-        GATEWAY,
-        GatewayLink {
-            tell: Box::new(move |message| tell.tell(message)),
-            publish: Box::new(move |catalog| publish.publish(catalog)),
-            look: Box::new(move |overview| look.look(overview)),
-            close: Box::new(|_| {}),
-            leased: false,
-        },
-    );
-    let orders = node.clone();
-    scheduler.node_joined(
-        NODE,
-        NodeHello { name: settings.name.clone(), virtual_gpus: settings.node.virtual_gpus, ..NodeHello::default() },
-        NodeLink { tell: Box::new(move |order| orders.order(order)), close: Box::new(|_| {}), leased: false },
-    );
+    let gateway = Gateway::new(GATEWAY, LocalLinks { scheduler: scheduler.clone(), node: node.clone() });
+    scheduler.gateway_joined(GATEWAY, LocalGateway(gateway.clone()));
+    let hello =
+        NodeHello { name: settings.name.clone(), virtual_gpus: settings.node.virtual_gpus, ..NodeHello::default() };
+    scheduler.node_joined(NODE, hello, LocalNode(node.clone()));
     gateway
-}
-
-/// What the workers of a model printed, each line with its worker's number.
-fn logs(node: &Arc<Node>) -> Logs {
-    let node = Arc::downgrade(node);
-    Arc::new(move |name, lines| {
-        let Some(node) = node.upgrade() else { return Vec::new() };
-        // The node knows its workers; what the scheduler last said of them may be a second old.
-        let lines_of = |worker: WorkerId| {
-            node.logs(worker, lines).into_iter().map(move |line| format!("{}: {line}", worker.number()))
-        };
-        node.workers_of(name).into_iter().flat_map(lines_of).collect()
-    })
 }
 
 /// Ends the workers, once nobody else holds the node.

@@ -4,9 +4,11 @@ use crate::message::Message;
 use crate::network::{End, Line};
 use gateway::core::{Call, Clock, Entered, Outcome};
 use gateway::remote::Waiting;
-use gateway::{Gateway, Links, ServeError};
+use gateway::{Gateway, Links, OrderOutcome, ServeError};
 use policy::{Span, Time};
-use rpc::{Arrival, Incarnation, ModelSpec, NodeHello, Part, WorkerId, session_of};
+use rpc::{
+    Arrival, Catalog, Incarnation, ModelSpec, NodeHello, Order, Overview, Part, ToGateway, ToNode, WorkerId, session_of,
+};
 use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -28,6 +30,56 @@ fn put<T>(outbox: &Outbox<T>, one: T) {
 pub(crate) enum ToSession {
     Send(Message),
     Close,
+}
+
+/// The scheduler's way to a member: what it says is put down, and sent after.
+struct SessionLink {
+    session: u32,
+    outbox: Outbox<(u32, ToSession)>,
+}
+
+impl SessionLink {
+    fn put(&self, message: Message) {
+        put(&self.outbox, (self.session, ToSession::Send(message)));
+    }
+
+    fn end(&self) {
+        put(&self.outbox, (self.session, ToSession::Close));
+    }
+}
+
+impl GatewayLink for SessionLink {
+    fn send(&self, message: ToGateway) {
+        self.put(Message::Decision(message));
+    }
+
+    fn publish_catalog(&self, catalog: Catalog) {
+        self.put(Message::Catalog(catalog));
+    }
+
+    fn publish_overview(&self, _: Overview) {}
+
+    fn close(&self, _: &str) {
+        self.end();
+    }
+
+    fn is_leased(&self) -> bool {
+        true
+    }
+}
+
+impl NodeLink for SessionLink {
+    fn send(&self, instruction: ToNode) {
+        self.put(Message::Instruction(instruction));
+    }
+
+    fn close(&self, _: &str) {
+        self.end();
+    }
+
+    fn is_leased(&self) -> bool {
+        true
+    }
 }
 
 pub(crate) struct SchedulerPart {
@@ -65,14 +117,7 @@ impl SchedulerPart {
     pub(crate) fn welcome_gateway(&mut self, line: Line) {
         let session = self.open(line);
         put(&self.outbox, (session, ToSession::Send(Message::Welcome(session))));
-        let (tell, publish, close) = (self.outbox.clone(), self.outbox.clone(), self.outbox.clone());
-        let link = GatewayLink {
-            tell: Box::new(move |decision| put(&tell, (session, ToSession::Send(Message::Decision(decision))))),
-            publish: Box::new(move |catalog| put(&publish, (session, ToSession::Send(Message::Catalog(catalog))))),
-            look: Box::new(|_| {}),
-            close: Box::new(move |_| put(&close, (session, ToSession::Close))),
-            leased: true,
-        };
+        let link = Box::new(SessionLink { session, outbox: self.outbox.clone() });
         self.driver.on_gateway_joined(session, link);
     }
 
@@ -80,12 +125,7 @@ impl SchedulerPart {
         let session = self.open(line);
         self.nodes.push(session);
         put(&self.outbox, (session, ToSession::Send(Message::Accepted)));
-        let (tell, close) = (self.outbox.clone(), self.outbox.clone());
-        let link = NodeLink {
-            tell: Box::new(move |order| put(&tell, (session, ToSession::Send(Message::Instruction(order))))),
-            close: Box::new(move |_| put(&close, (session, ToSession::Close))),
-            leased: true,
-        };
+        let link = Box::new(SessionLink { session, outbox: self.outbox.clone() });
         self.driver.on_node_joined(now, session, hello, link);
     }
 
@@ -100,6 +140,35 @@ pub(crate) enum FromGateway {
     Arrival(Arrival),
     Undelivered(WorkerId, u64, bool),
     Part(Part),
+}
+
+/// A gateway's way to the scheduler and to nodes: what it says is put down, and sent after.
+struct GatewayLinks {
+    outbox: Outbox<FromGateway>,
+    /// The session with the scheduler.
+    up: Arc<AtomicU32>,
+}
+
+impl Links for GatewayLinks {
+    fn announce(&self, arrival: Arrival) -> bool {
+        let there = self.up.load(Relaxed) == session_of(arrival.request);
+        if there {
+            put(&self.outbox, FromGateway::Arrival(arrival));
+        }
+        there
+    }
+
+    fn send_part(&self, part: Part) {
+        put(&self.outbox, FromGateway::Part(part));
+    }
+
+    fn undelivered(&self, worker: WorkerId, batch: u64, nobody: bool) {
+        put(&self.outbox, FromGateway::Undelivered(worker, batch, nobody));
+    }
+
+    fn order(&self, _: Order) -> OrderOutcome {
+        unreachable!("nobody gives orders here")
+    }
 }
 
 /// A request of a client.
@@ -134,21 +203,7 @@ impl GatewayPart {
     pub(crate) fn new(end: End, clock: Arc<AtomicU64>) -> GatewayPart {
         let outbox: Outbox<FromGateway> = Outbox::default();
         let up = Arc::new(AtomicU32::new(NONE));
-        let (arrivals, parts, undelivered, session) = (outbox.clone(), outbox.clone(), outbox.clone(), up.clone());
-        let links = Links {
-            arrival: Box::new(move |arrival| {
-                let there = session.load(Relaxed) == session_of(arrival.request);
-                if there {
-                    put(&arrivals, FromGateway::Arrival(arrival));
-                }
-                there
-            }),
-            part: Box::new(move |part| put(&parts, FromGateway::Part(part))),
-            undelivered: Box::new(move |worker, batch, nobody| {
-                put(&undelivered, FromGateway::Undelivered(worker, batch, nobody));
-            }),
-            order: Box::new(|_| unreachable!("nobody gives orders here")),
-        };
+        let links = GatewayLinks { outbox: outbox.clone(), up: up.clone() };
         let gateway = Arc::new(Gateway::alone(links, Clock::Virtual(clock)));
         let (ways, open) = (BTreeMap::new(), BTreeMap::new());
         GatewayPart { end, gateway, outbox, up, line: None, ways, open, draining: false }

@@ -13,13 +13,16 @@
 use anyhow::Context;
 use gateway::metrics::{GpuSource, GpuView, MetricsConfig, serve};
 use gateway::statistics::{Refused, Served, Statistics};
-use gateway::{Gateway, Links};
+use gateway::{Gateway, Links, OrderOutcome};
 use policy::Span;
-use rpc::{Catalog, Entry, Kind, Line, ModelSpec, Overview, State, WorkerId, WorkerState, WorkerView};
+use rpc::{
+    Arrival, Catalog, Entry, Kind, Line, ModelSpec, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView,
+};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 /// How often counters are moved, in a second.
 const STEPS: u64 = 10;
@@ -34,6 +37,23 @@ enum Behaviour {
     Unavailable,
     Dying,
     Idle,
+}
+
+/// Takes everything and answers nothing.
+struct Nobody;
+
+impl Links for Nobody {
+    fn announce(&self, _: Arrival) -> bool {
+        true
+    }
+
+    fn send_part(&self, _: Part) {}
+
+    fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
+
+    fn order(&self, _: Order) -> OrderOutcome {
+        oneshot::channel().1
+    }
 }
 
 struct Model {
@@ -51,16 +71,9 @@ async fn main() -> anyhow::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", u16::try_from(port)?)).await.context("listen")?;
     println!("http://{}/ui", listener.local_addr()?);
 
-    let order = |_| tokio::sync::oneshot::channel().1;
-    let links = Links {
-        arrival: Box::new(|_| true),
-        part: Box::new(|_| ()),
-        undelivered: Box::new(|_, _, _| {}),
-        order: Box::new(order),
-    };
-    let gateway = Gateway::new(0, links);
+    let gateway = Gateway::new(0, Nobody);
     let models = cast(&gateway, count);
-    let gpus = arguments.get(2).map(|node| gpu_source(node.clone()));
+    let gpus = arguments.get(2).map(|node| Arc::new(TwoGpus { node: node.clone() }) as Arc<dyn GpuSource>);
     let moved = gateway.clone();
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(Duration::from_millis(1_000 / STEPS));
@@ -223,10 +236,15 @@ fn overview(models: &[Model], second: u64) -> Overview {
     }
 }
 
-fn gpu_source(node: String) -> GpuSource {
-    Arc::new(move || {
+/// Two GPUs on a node of this name.
+struct TwoGpus {
+    node: String,
+}
+
+impl GpuSource for TwoGpus {
+    fn gpus(&self) -> Vec<GpuView> {
         let gpu = |gpu: u32| GpuView {
-            node: node.clone(),
+            node: self.node.clone(),
             gpu,
             uuid: format!("GPU-{gpu:04}"),
             name: "NVIDIA H200".into(),
@@ -235,5 +253,5 @@ fn gpu_source(node: String) -> GpuSource {
             memory_total_bytes: 141 << 30,
         };
         vec![gpu(0), gpu(1)]
-    })
+    }
 }

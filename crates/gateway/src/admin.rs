@@ -28,15 +28,18 @@ const BODY_WITHIN: Duration = Duration::from_secs(30);
 const NO_KEY: &str = "the admin key is missing or wrong; send it as `Authorization: Bearer KEY`, where KEY is in the file \
     `admin.key` of the server's state folder, or the one that `admin` under [keys] is the hash of";
 
-/// Gives the last lines that workers of a model printed, with the worker's number before each.
-pub type Logs = Arc<dyn Fn(&str, usize) -> Vec<String> + Send + Sync>;
+/// Where the words of workers are.
+pub trait LogSource: Send + Sync {
+    /// The last lines that workers of a model printed, with the worker's number before each.
+    fn last_lines(&self, model: &str, lines: usize) -> Vec<String>;
+}
 
 /// What answers under `/admin/`.
 pub struct Admin {
     /// The front door.
     pub gateway: Arc<Gateway>,
     /// Where workers' words are.
-    pub logs: Logs,
+    pub logs: Arc<dyn LogSource>,
     /// Who may, besides the user that runs the server.
     pub keys: Arc<Keys>,
 }
@@ -77,7 +80,7 @@ impl Admin {
             (&Method::GET, ["logs", name]) => {
                 let lines = asked("lines").and_then(|lines| lines.parse().ok()).unwrap_or(LINES);
                 self.known(name)?;
-                Ok(json!({ "lines": (self.logs)(name, lines) }))
+                Ok(json!({ "lines": self.logs.last_lines(name, lines) }))
             }
             (&Method::POST, ["models"]) => {
                 let spec: ModelSpec = read_json(body, "the deployment").await?;

@@ -6,6 +6,7 @@
 use crate::check;
 use crate::error::ServeError;
 use crate::flights::{Flights, Place, Session};
+use crate::links::Links;
 use crate::settings::Settings;
 use crate::shared_memory::Regions;
 use crate::statistics::{Refused, Served, Statistics};
@@ -14,7 +15,7 @@ use arc_swap::ArcSwap;
 use policy::{Span, Time};
 use rpc::{
     Answer, Arrival, Catalog, Entry, Failure, Grant, Kind, ModelSpec, NotFound, Order, OrderError, Outputs, Overview,
-    Part, Payload, Refusal, State, Tensor, TensorSpec, ToGateway, WorkerId, count_of, request_id, timing,
+    Part, Payload, Refusal, ReplyTo, State, Tensor, TensorSpec, ToGateway, WorkerId, count_of, request_id, timing,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -28,22 +29,9 @@ const SHARDS: usize = 16;
 /// What whoever needs the scheduler is told when there is none.
 pub(crate) const NO_SCHEDULER: &str = "the scheduler cannot be reached";
 
-/// How a gateway reaches the rest of Weft.
-pub struct Links {
-    /// Tells the scheduler of a request; says whether there is one.
-    pub arrival: Box<dyn Fn(Arrival) -> bool + Send + Sync>,
-    /// Hands requests to the node of a worker.
-    pub part: Box<dyn Fn(Part) + Send + Sync>,
-    /// Tells the scheduler that a batch could not be handed to the node of its worker, or, where that is said, that
-    /// nobody of it is left.
-    pub undelivered: Box<dyn Fn(WorkerId, u64, bool) + Send + Sync>,
-    /// Gives the scheduler an order and waits until it is carried out.
-    pub order: Box<dyn Fn(Order) -> oneshot::Receiver<Result<(), OrderError>> + Send + Sync>,
-}
-
 /// The front door, shared by all servers of a process.
 pub struct Gateway {
-    links: Links,
+    links: Box<dyn Links>,
     clock: Clock,
     catalog: ArcSwap<Shelf>,
     overview: ArcSwap<Look>,
@@ -96,6 +84,20 @@ impl Shelf {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.sooner.notify_one();
+    }
+}
+
+/// A request that was handed to a worker, and waits for what becomes of it.
+struct Granted {
+    gateway: Arc<Gateway>,
+    request: u64,
+    worker: WorkerId,
+    batch: u64,
+}
+
+impl ReplyTo for Granted {
+    fn reply(self: Box<Self>, answer: Answer) {
+        self.gateway.answer(self.request, self.worker, self.batch, answer);
     }
 }
 
@@ -224,7 +226,7 @@ pub struct Response {
 
 impl Gateway {
     /// A gateway whose scheduler is in this process, and has given its session this number.
-    pub fn new(session: u32, links: Links) -> Arc<Gateway> {
+    pub fn new(session: u32, links: impl Links + 'static) -> Arc<Gateway> {
         let gateway = Gateway::alone(links, Clock::Machine(Instant::now()));
         gateway.session.store(Session { join: 0, number: session }.pack(), Relaxed);
         gateway.heard.store(LOCAL, Relaxed);
@@ -232,9 +234,9 @@ impl Gateway {
     }
 
     /// A gateway that has yet to find its scheduler.
-    pub fn alone(links: Links, clock: Clock) -> Gateway {
+    pub fn alone(links: impl Links + 'static, clock: Clock) -> Gateway {
         Gateway {
-            links,
+            links: Box::new(links),
             clock,
             catalog: ArcSwap::default(),
             overview: ArcSwap::from_pointee(Look { at: Instant::now(), overview: Arc::default() }),
@@ -317,7 +319,7 @@ impl Gateway {
             };
             Arrival { request, model, at, within, priority }
         };
-        if !(self.links.arrival)(arrival) {
+        if !self.links.announce(arrival) {
             // The session is over, and what came after it may have been announced before this one waits again.
             self.shard(count).wait_again(arrival.request);
             if self.session().is_some_and(|now| now != session) {
@@ -379,7 +381,7 @@ impl Gateway {
     /// Gives the scheduler an order and waits until it is carried out.
     pub async fn order(&self, order: Order) -> Result<(), OrderError> {
         let gone = |_| Err(OrderError::Invalid(NO_SCHEDULER.into()));
-        (self.links.order)(order).await.unwrap_or_else(gone)
+        self.links.order(order).await.unwrap_or_else(gone)
     }
 
     /// Runs a request to its end.
@@ -492,7 +494,7 @@ impl Gateway {
         if answer_by.nanos() < self.looks_at.load(Relaxed) {
             self.sooner.notify_one();
         }
-        if !(self.links.arrival)(Arrival { request, model: entry.model, at, within, priority }) {
+        if !self.links.announce(Arrival { request, model: entry.model, at, within, priority }) {
             drop(self.shard(count).take(count));
             return Err(no_scheduler());
         }
@@ -540,17 +542,16 @@ impl Gateway {
         let own = requests.len();
         let payload = |request: u64| {
             let inputs = self.shard(count_of(request)).grant(request, worker, batch)?.inputs.clone();
-            let gateway = self.clone();
-            let answer = Box::new(move |answer| gateway.answer(request, worker, batch, answer));
+            let answer = Box::new(Granted { gateway: self.clone(), request, worker, batch });
             Some(Payload { request, inputs, answer })
         };
         let payloads: Vec<_> = requests.into_iter().filter_map(payload).collect();
         let absent = own - payloads.len();
         if absent == size {
-            return (self.links.undelivered)(worker, batch, true);
+            return self.links.undelivered(worker, batch, true);
         }
         // Also where nobody of this gateway is left: the worker's node waits for all parts of the batch.
-        (self.links.part)(Part { worker, node, address, batch, model, size, payloads, absent });
+        self.links.send_part(Part { worker, node, address, batch, model, size, payloads, absent });
     }
 
     fn answer(&self, request: u64, worker: WorkerId, batch: u64, answer: Answer) {
@@ -559,7 +560,7 @@ impl Gateway {
             Err(Failure::WorkerDied) => self.shard(count).worker_died(request, worker, batch, self.session()),
             Err(Failure::NotRun(reason)) => {
                 tracing::debug!(worker = worker.number(), reason, "a request came back");
-                (self.links.undelivered)(worker, batch, false);
+                self.links.undelivered(worker, batch, false);
                 self.shard(count).not_run(request, worker, batch)
             }
             _ => {

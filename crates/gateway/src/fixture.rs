@@ -1,26 +1,37 @@
 //! Gateways for tests: with models, workers and counters, and nobody behind them.
 
 use crate::statistics::{Refused, Served, Statistics};
-use crate::{Gateway, Links};
+use crate::{Gateway, Links, OrderOutcome};
 use policy::Span;
-use rpc::{Catalog, Entry, Kind, Line, ModelSpec, Overview, State, WorkerId, WorkerState, WorkerView};
+use rpc::{
+    Arrival, Catalog, Entry, Kind, Line, ModelSpec, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView,
+};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// A name that breaks out of quotes, lines, markup and JSON wherever that is possible.
 pub(crate) const HOSTILE: &str = "a\\b\"c\nd}{,=\u{7}\u{2028}</script><b> ü:7";
 
 /// A gateway that reaches nobody.
 pub(crate) fn gateway() -> Arc<Gateway> {
-    let order = |_| tokio::sync::oneshot::channel().1;
-    Gateway::new(
-        0,
-        Links {
-            arrival: Box::new(|_| true),
-            part: Box::new(|_| ()),
-            undelivered: Box::new(|_, _, _| {}),
-            order: Box::new(order),
-        },
-    )
+    Gateway::new(0, Nobody)
+}
+
+/// Takes everything and answers nothing.
+struct Nobody;
+
+impl Links for Nobody {
+    fn announce(&self, _: Arrival) -> bool {
+        true
+    }
+
+    fn send_part(&self, _: Part) {}
+
+    fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
+
+    fn order(&self, _: Order) -> OrderOutcome {
+        oneshot::channel().1
+    }
 }
 
 /// A model version that is ready.

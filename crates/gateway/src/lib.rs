@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod flights;
+mod links;
 pub mod core;
 mod readiness;
 mod error;
@@ -28,5 +29,6 @@ mod ui;
 #[cfg(test)]
 mod fixture;
 
-pub use crate::core::{Gateway, Inference, Links, Response};
+pub use crate::core::{Gateway, Inference, Response};
 pub use error::ServeError;
+pub use links::{Links, OrderOutcome};

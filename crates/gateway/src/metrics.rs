@@ -57,7 +57,7 @@ pub struct MetricsConfig {
     /// Answers requests under `/admin/`; without one there is nothing there.
     pub admin: Option<AdminHandler>,
     /// Knows the GPUs; without one there are none.
-    pub gpus: Option<GpuSource>,
+    pub gpus: Option<Arc<dyn GpuSource>>,
     /// What the server is called, besides its addresses.
     pub hosts: Hosts,
     /// TLS; plain where there is none.

@@ -6,10 +6,10 @@
 //! 3. A gateway that lost its scheduler keeps trying, and keeps what it knows of models meanwhile.
 
 use crate::core::Clock;
-use crate::{Gateway, Links};
+use crate::{Gateway, Links, OrderOutcome};
 use anyhow::{Context, Result};
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
-use rpc::{Answer, Failure, Incarnation, OrderError, Part, session_of, timing};
+use rpc::{Answer, Arrival, Failure, Incarnation, Order, OrderError, Part, ReplyTo, WorkerId, session_of, timing};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -80,38 +80,43 @@ pub fn start(remote: Remote) -> Arc<Gateway> {
         nodes: Mutex::default(),
         runtime: tokio::runtime::Handle::current(),
     });
-    let (arrivals, orders, parts, undelivered) = (ways.clone(), ways.clone(), ways.clone(), ways.clone());
-    let links = Links {
-        arrival: Box::new(move |arrival| {
-            let up = lock(&arrivals.up);
-            let session = session_of(arrival.request);
-            let Some((_, send)) = up.as_ref().filter(|(number, _)| *number == session) else { return false };
-            let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
-            send.send(proto::FromGateway { message: Some(message) }).is_ok()
-        }),
-        part: Box::new(move |part| parts.carry(part)),
-        undelivered: Box::new(move |worker, batch, nobody| {
-            let message = proto::Undelivered { worker: worker.0, batch, nobody };
-            undelivered.say(proto::from_gateway::Message::Undelivered(message));
-        }),
-        order: Box::new(move |order| {
-            let (tell, told) = oneshot::channel();
-            let id = orders.next_order.fetch_add(1, Relaxed);
-            lock(&orders.orders).insert(id, tell);
-            let order = proto::Order { id, json: cluster::to_json(&order) };
-            if !orders.say(proto::from_gateway::Message::Order(order)) {
-                lock(&orders.orders).remove(&id);
-            }
-            told
-        }),
-    };
-    let gateway = Arc::new(Gateway::alone(links, Clock::Machine(std::time::Instant::now())));
+    let gateway = Arc::new(Gateway::alone(ways.clone(), Clock::Machine(std::time::Instant::now())));
     tokio::spawn(stay_connected(gateway.clone(), ways));
     gateway
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().expect("no panic holds this lock")
+}
+
+impl Links for Arc<Ways> {
+    fn announce(&self, arrival: Arrival) -> bool {
+        let up = lock(&self.up);
+        let session = session_of(arrival.request);
+        let Some((_, send)) = up.as_ref().filter(|(number, _)| *number == session) else { return false };
+        let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
+        send.send(proto::FromGateway { message: Some(message) }).is_ok()
+    }
+
+    fn send_part(&self, part: Part) {
+        self.carry(part);
+    }
+
+    fn undelivered(&self, worker: WorkerId, batch: u64, nobody: bool) {
+        let message = proto::Undelivered { worker: worker.0, batch, nobody };
+        self.say(proto::from_gateway::Message::Undelivered(message));
+    }
+
+    fn order(&self, order: Order) -> OrderOutcome {
+        let (tell, told) = oneshot::channel();
+        let id = self.next_order.fetch_add(1, Relaxed);
+        lock(&self.orders).insert(id, tell);
+        let order = proto::Order { id, json: cluster::to_json(&order) };
+        if !self.say(proto::from_gateway::Message::Order(order)) {
+            lock(&self.orders).remove(&id);
+        }
+        told
+    }
 }
 
 impl Ways {
@@ -190,7 +195,7 @@ const BROKEN: &str = "the connection to the worker's node broke";
 /// Gives requests back that never reached their node.
 pub fn give_back(part: Part) {
     for payload in part.payloads {
-        (payload.answer)(Err(Failure::NotRun(BROKEN.into())));
+        payload.answer.reply(Err(Failure::NotRun(BROKEN.into())));
     }
 }
 
@@ -199,9 +204,7 @@ pub fn give_back(part: Part) {
 /// By batch and request: a request whose worker died may be with the same node again, in another batch, before the node
 /// has said that it was lost in the first.
 #[derive(Default)]
-pub struct Waiting(Mutex<HashMap<(u64, u64), Tell>>);
-
-type Tell = Box<dyn FnOnce(Answer) + Send>;
+pub struct Waiting(Mutex<HashMap<(u64, u64), Box<dyn ReplyTo>>>);
 
 impl Waiting {
     /// A part as it is sent; who is to be told of its answers is kept here.
@@ -221,7 +224,7 @@ impl Waiting {
     pub fn answer(&self, batch: u64, request: u64, answer: Answer) {
         let tell = lock(&self.0).remove(&(batch, request));
         if let Some(tell) = tell {
-            tell(answer);
+            tell.reply(answer);
         }
     }
 
@@ -231,7 +234,7 @@ impl Waiting {
         // In an order that is the same in every run of a simulation.
         waiting.sort_unstable_by_key(|(key, _)| *key);
         for (_, tell) in waiting {
-            tell(Err(Failure::NotRun(BROKEN.into())));
+            tell.reply(Err(Failure::NotRun(BROKEN.into())));
         }
     }
 }

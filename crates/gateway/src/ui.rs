@@ -41,7 +41,7 @@ pub(crate) struct Dashboard {
     cluster: String,
     boot: String,
     page: Page,
-    source: Option<GpuSource>,
+    source: Option<Arc<dyn GpuSource>>,
     gpus: ArcSwap<Vec<GpuView>>,
     past: Mutex<Past>,
     /// The last sample's number, for those who must not wait for the lock.
@@ -69,7 +69,11 @@ impl AsRef<[u8]> for Large {
 
 impl Dashboard {
     /// A dashboard of a gateway; its history begins now.
-    pub(crate) fn new(gateway: Arc<Gateway>, cluster: String, source: Option<GpuSource>) -> anyhow::Result<Dashboard> {
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        cluster: String,
+        source: Option<Arc<dyn GpuSource>>,
+    ) -> anyhow::Result<Dashboard> {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Dashboard {
             gateway,
@@ -104,7 +108,7 @@ impl Dashboard {
 
     fn sample(&self, now: Instant) {
         if let Some(source) = &self.source {
-            self.gpus.store(Arc::new(source()));
+            self.gpus.store(Arc::new(source.gpus()));
         }
         let (catalog, gpus) = (self.gateway.catalog(), self.gpus());
         let (looked, overview) = self.gateway.last_look();

@@ -2,7 +2,7 @@
 
 mod support;
 
-use gateway::admin::Admin;
+use gateway::admin::{Admin, LogSource};
 use gateway::http::{Hosts, tls};
 use gateway::keys::Keys;
 use gateway::metrics::{MetricsConfig, serve};
@@ -19,13 +19,21 @@ struct Served {
     gateway: Arc<gateway::Gateway>,
 }
 
+struct NoLogs;
+
+impl LogSource for NoLogs {
+    fn last_lines(&self, _: &str, _: usize) -> Vec<String> {
+        Vec::new()
+    }
+}
+
 async fn start(change: impl FnOnce(&mut MetricsConfig)) -> Served {
     let gateway = support::gateway();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let keys = Arc::new(Keys::from_hashes([Keys::hash("host").as_str()]).unwrap());
-    let admin = Arc::new(Admin { gateway: gateway.clone(), logs: Arc::new(|_, _| Vec::new()), keys });
+    let admin = Arc::new(Admin { gateway: gateway.clone(), logs: Arc::new(NoLogs), keys });
     let mut config = MetricsConfig {
         admin: Some(Arc::new(move |request, caller| Box::pin(admin.clone().answer(request, caller)))),
         hosts: Hosts::new(["gpu.example"]),

@@ -35,4 +35,5 @@ pub use repeat::{Repeat, Repeated};
 pub use report::{Failures, ModelReport, Percentiles, Refusals, Report, SendLateness};
 pub use run::run;
 pub use schedule::{Schedule, Shot};
+pub use sim::Spacing;
 pub use tally::Moment;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Answers requests with a failure.
 pub(crate) fn fail(payloads: impl IntoIterator<Item = Payload>, failure: &Failure) {
     for payload in payloads {
-        (payload.answer)(Err(failure.clone()));
+        payload.answer.reply(Err(failure.clone()));
     }
 }
 

@@ -13,8 +13,8 @@ use crate::assembly::{Added, Assembly, Batch};
 use crate::batch::{Group, fail, group};
 use crate::connection::{Broken, Connection, Said, check_outputs, split};
 use crate::message::Message;
+use crate::scheduler_link::SchedulerLink;
 use crate::span::span;
-use crate::tell::Tell;
 use policy::Time;
 use rpc::{Answer, Failure, FromNode, ModelInfo, Outputs, Part, Payload, Tensor, WorkerId};
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ const LARGE: usize = 128 * 1024;
 /// Where others and a worker meet.
 pub(crate) struct Desk {
     worker: WorkerId,
-    tell: Tell,
+    scheduler: Arc<dyn SchedulerLink>,
     link: Sender<Message>,
     state: Mutex<State>,
     /// Times are counted from here.
@@ -95,9 +95,9 @@ struct Afterwards {
 }
 
 impl Desk {
-    /// A desk that is closed. What happens is told to `tell`, and what is not for a desk to `link`.
-    pub(crate) fn new(worker: WorkerId, tell: Tell, link: Sender<Message>) -> Desk {
-        Desk { worker, tell, link, state: Mutex::default(), origin: Instant::now(), called: Notify::new() }
+    /// A desk that is closed. What happens is reported to `scheduler`, and what is not for a desk to `link`.
+    pub(crate) fn new(worker: WorkerId, scheduler: Arc<dyn SchedulerLink>, link: Sender<Message>) -> Desk {
+        Desk { worker, scheduler, link, state: Mutex::default(), origin: Instant::now(), called: Notify::new() }
     }
 
     /// Puts requests down. Gives them back when there is nobody to take them.
@@ -234,10 +234,10 @@ impl Desk {
             self.called.notify_one();
         }
         for (payload, answer) in answers {
-            (payload.answer)(answer);
+            payload.answer.reply(answer);
         }
         for done in done {
-            (self.tell)(done);
+            self.scheduler.report(done);
         }
         if let Some(over) = over {
             // A link that does not listen is stopping anyway.

@@ -6,8 +6,8 @@
 
 use crate::assembly::{Added, Assembly, Batch};
 use crate::batch::fail;
+use crate::scheduler_link::SchedulerLink;
 use crate::span::span;
-use crate::tell::Tell;
 use anyhow::{Context, Result};
 use policy::{Span, Time};
 use rpc::{Failure, FromNode, Line, ModelInfo, ModelSpec, Outputs, Part, Payload, WorkerId};
@@ -30,7 +30,7 @@ pub(crate) struct Emulated {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    tell: Tell,
+    scheduler: Arc<dyn SchedulerLink>,
     patience: Duration,
     /// Times are counted from here.
     origin: Instant,
@@ -72,11 +72,11 @@ enum Finished {
 
 impl Emulated {
     /// No GPUs yet. A batch waits for its parts no longer than `patience`.
-    pub(crate) fn start(patience: Duration, tell: Tell) -> Result<Emulated> {
+    pub(crate) fn start(patience: Duration, scheduler: Arc<dyn SchedulerLink>) -> Result<Emulated> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
-            tell,
+            scheduler,
             patience,
             origin: Instant::now(),
         });
@@ -116,7 +116,7 @@ impl Emulated {
         }));
         drop(state);
         if is_new {
-            (self.shared.tell)(FromNode::Ready { worker, info, measured: Vec::new() });
+            self.shared.scheduler.report(FromNode::Ready { worker, info, measured: Vec::new() });
         }
     }
 
@@ -139,7 +139,7 @@ impl Emulated {
                     drop(state);
                     let size = payloads.len();
                     fail(payloads, &Failure::Model(message));
-                    return (self.shared.tell)(FromNode::Done { worker, batch: number, size, took: None });
+                    return self.shared.scheduler.report(FromNode::Done { worker, batch: number, size, took: None });
                 }
                 if gpu.running.is_none() {
                     gpu.begin(now, worker, due);
@@ -291,16 +291,16 @@ impl Shared {
                         tensor.name = name.clone();
                     }
                     let outputs = Outputs { tensors, computed: took, batch_size: size, leads: index == 0 };
-                    (payload.answer)(Ok(outputs));
+                    payload.answer.reply(Ok(outputs));
                 }
-                (self.tell)(FromNode::Done { worker, batch: number, size, took: Some(took) });
+                self.scheduler.report(FromNode::Done { worker, batch: number, size, took: Some(took) });
             }
             Finished::Unknown { worker, batch, model } => {
                 let (number, size) = (batch.number, batch.payloads.len());
                 fail(batch.payloads, &Failure::Model(format!("model {model} is not on this emulated GPU")));
-                (self.tell)(FromNode::Done { worker, batch: number, size, took: None });
+                self.scheduler.report(FromNode::Done { worker, batch: number, size, took: None });
             }
-            Finished::Stopped(worker) => (self.tell)(FromNode::Stopped { worker }),
+            Finished::Stopped(worker) => self.scheduler.report(FromNode::Stopped { worker }),
         }
     }
 }

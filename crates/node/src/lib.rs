@@ -10,7 +10,7 @@
 
 mod config;
 mod node;
-mod tell;
+mod scheduler_link;
 mod message;
 mod span;
 mod link;
@@ -37,3 +37,4 @@ pub use config::Config;
 pub use environment::{Environment, Onnx, find_environment, setup, setup_with};
 pub use files::raise_file_limit;
 pub use node::Node;
+pub use scheduler_link::SchedulerLink;

@@ -23,9 +23,9 @@ use crate::connection::{Broken, Connection};
 use crate::desk::{Closed, Desk};
 use crate::logs::{Logs, Source, watch};
 use crate::message::Message;
+use crate::scheduler_link::SchedulerLink;
 use crate::span::span;
 use crate::spawn::{Process, Started, kill, spawn};
-use crate::tell::Tell;
 use crate::warmup::{NotReady, Warmup, one_line};
 use crate::weights;
 use policy::Span;
@@ -74,7 +74,7 @@ pub(crate) struct Link {
     pub(crate) worker: WorkerId,
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) config: Arc<Config>,
-    pub(crate) tell: Tell,
+    pub(crate) scheduler: Arc<dyn SchedulerLink>,
     pub(crate) logs: Arc<Logs>,
     pub(crate) control: Arc<Control>,
     pub(crate) sender: Sender<Message>,
@@ -118,7 +118,7 @@ impl Link {
             if !ending {
                 self.logs.note(&format!("lost: {reason}; started again in {wait:?}"));
                 tracing::warn!(worker = self.worker.number(), model = self.spec.name, reason, ?wait, "worker lost");
-                (self.tell)(FromNode::Lost { worker: self.worker, reason, again_in: span(wait) });
+                self.scheduler.report(FromNode::Lost { worker: self.worker, reason, again_in: span(wait) });
             }
             if let Some(held) = held {
                 held.fail();
@@ -300,7 +300,7 @@ impl Link {
         let desk = self.desk.clone();
         let picking_up = self.runtime.spawn(async move { desk.pick_up(life).await });
         tracing::info!(worker = self.worker.number(), model = self.spec.name, "worker ready");
-        (self.tell)(FromNode::Ready { worker: self.worker, info, measured });
+        self.scheduler.report(FromNode::Ready { worker: self.worker, info, measured });
         if stopping {
             self.desk.finish();
         }

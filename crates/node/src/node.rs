@@ -10,7 +10,7 @@ use crate::emulated::Emulated;
 use crate::link::{Control, Link};
 use crate::logs::Logs;
 use crate::message::Message;
-use crate::tell::Tell;
+use crate::scheduler_link::SchedulerLink;
 use crate::{python, weights};
 use anyhow::Result;
 use rpc::{Failure, FromNode, Kind, ModelSpec, Part, ToNode, WorkerId};
@@ -27,7 +27,7 @@ const LOGS_MAX: usize = 256;
 /// The workers of one machine. Dropping it kills them; [`Node::stop`] lets them finish.
 pub struct Node {
     config: Arc<Config>,
-    tell: Tell,
+    scheduler: Arc<dyn SchedulerLink>,
     workers: Arc<RwLock<BTreeMap<WorkerId, Seat>>>,
     /// Of workers that run, and of the last ones that did.
     logs: Mutex<BTreeMap<WorkerId, Arc<Logs>>>,
@@ -45,16 +45,16 @@ struct Seat {
 }
 
 impl Node {
-    /// Gets ready to start workers, whose answers are picked up on `runtime`. `tell` hears what becomes of them, from
-    /// many threads, and must not wait.
-    pub fn start(config: Config, runtime: Handle, tell: impl Fn(FromNode) + Send + Sync + 'static) -> Result<Node> {
+    /// Gets ready to start workers, whose answers are picked up on `runtime`. `scheduler` is told what becomes
+    /// of them.
+    pub fn start(config: Config, runtime: Handle, scheduler: impl SchedulerLink + 'static) -> Result<Node> {
         python::install(&config.directory)?;
         weights::sweep(&config.directory);
-        let tell: Tell = Arc::new(tell);
-        let emulated = Emulated::start(config.parts_timeout, tell.clone())?;
+        let scheduler: Arc<dyn SchedulerLink> = Arc::new(scheduler);
+        let emulated = Emulated::start(config.parts_timeout, scheduler.clone())?;
         Ok(Node {
             config: Arc::new(config),
-            tell,
+            scheduler,
             workers: Arc::default(),
             logs: Mutex::default(),
             threads: Mutex::default(),
@@ -137,7 +137,7 @@ impl Node {
         let (sender, messages) = channel();
         let control = Arc::new(Control::default());
         let logs = Logs::new(worker);
-        let desk = Arc::new(Desk::new(worker, self.tell.clone(), sender.clone()));
+        let desk = Arc::new(Desk::new(worker, self.scheduler.clone(), sender.clone()));
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         if workers.contains_key(&worker) {
             tracing::error!(worker = worker.number(), "a worker that runs was ordered to start");
@@ -156,8 +156,9 @@ impl Node {
 
         let (config, runtime) = (self.config.clone(), self.runtime.clone());
         let left = desk.clone();
-        let link = Link { worker, spec, config, tell: self.tell.clone(), logs, control, sender, desk, runtime };
-        let (workers, tell) = (self.workers.clone(), self.tell.clone());
+        let link =
+            Link { worker, spec, config, scheduler: self.scheduler.clone(), logs, control, sender, desk, runtime };
+        let (workers, scheduler) = (self.workers.clone(), self.scheduler.clone());
         let thread = std::thread::spawn(move || {
             link.run(&messages);
             workers.write().unwrap_or_else(PoisonError::into_inner).remove(&worker);
@@ -168,7 +169,7 @@ impl Node {
                     fail(part.payloads, &crate::link::not_ready());
                 }
             }
-            tell(FromNode::Stopped { worker });
+            scheduler.report(FromNode::Stopped { worker });
         });
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain(|thread| !thread.is_finished());

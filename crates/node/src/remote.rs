@@ -4,11 +4,12 @@
 //! is gone its workers finish what they have and stay, and the next one is told of them (`roster.rs`).
 
 use crate::roster::Roster;
+use crate::scheduler_link::SchedulerLink;
 use crate::{Config, Node};
 use anyhow::{Context, Result};
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
 use rpc::connections::Connections;
-use rpc::{FromNode, Incarnation, NodeHello, Part, Payload, WorkerId, timing};
+use rpc::{Answer, FromNode, Incarnation, NodeHello, Part, Payload, ReplyTo, WorkerId, timing};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -56,8 +57,7 @@ pub async fn run(
     let incarnation = Incarnation::random();
     let patience = config.drain_timeout;
     let membership = Arc::new(Membership::default());
-    let tell = membership.clone();
-    let node = Arc::new(Node::start(config, tokio::runtime::Handle::current(), move |news| tell.tell(news))?);
+    let node = Arc::new(Node::start(config, tokio::runtime::Handle::current(), membership.clone())?);
     let door = Door { node: Arc::downgrade(&node), incarnation, token: remote.token.clone() };
     let service = proto::node_server::NodeServer::new(door)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -107,13 +107,15 @@ impl State {
     }
 }
 
-impl Membership {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl SchedulerLink for Arc<Membership> {
+    fn report(&self, news: FromNode) {
+        Membership::report(self, news);
     }
+}
 
+impl Membership {
     /// Something happened here.
-    fn tell(&self, news: FromNode) {
+    fn report(&self, news: FromNode) {
         let mut state = self.lock();
         state.roster.on_news(&news);
         state.say(news);
@@ -121,10 +123,14 @@ impl Membership {
         self.changed.notify_one();
     }
 
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells the scheduler that the node will end, and waits until no worker is left. Without a scheduler nobody is
     /// waited for.
     async fn leave(&self) {
-        self.tell(FromNode::Leaving);
+        self.report(FromNode::Leaving);
         loop {
             let changed = self.changed.notified();
             {
@@ -276,6 +282,20 @@ impl proto::node_server::Node for Door {
     }
 }
 
+/// The way back to a gateway on another machine, for one request.
+struct AnswerStream {
+    send: mpsc::UnboundedSender<Result<proto::Answer, Status>>,
+    batch: u64,
+    request: u64,
+}
+
+impl ReplyTo for AnswerStream {
+    fn reply(self: Box<Self>, answer: Answer) {
+        // A gateway that is gone needs no answer.
+        let _ = self.send.send(Ok(cluster::from_answer(self.batch, self.request, answer)));
+    }
+}
+
 fn to_part(
     part: proto::Part,
     send: &mpsc::UnboundedSender<Result<proto::Answer, Status>>,
@@ -283,7 +303,7 @@ fn to_part(
     let payload = |payload: proto::Payload| {
         let (send, batch, request) = (send.clone(), part.batch, payload.request);
         let inputs = payload.inputs.into_iter().map(cluster::to_tensor).collect::<Result<Vec<_>, _>>()?;
-        let answer = Box::new(move |answer| drop(send.send(Ok(cluster::from_answer(batch, request, answer)))));
+        let answer = Box::new(AnswerStream { send, batch, request });
         Ok(Payload { request, inputs: inputs.into(), answer })
     };
     Ok(Part {

@@ -24,8 +24,8 @@ pub use catalog::{
     Catalog, Entry, Health, NodeView, NotFound, Order, OrderError, Overview, Source, State, WorkerState, WorkerView,
 };
 pub use link::{
-    Answer, Arrival, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Part, Payload, Refusal, Running,
-    ToGateway, ToNode, WorkerId, count_of, request_id, session_of, timing,
+    Answer, Arrival, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Part, Payload, Refusal, ReplyTo,
+    Running, ToGateway, ToNode, WorkerId, count_of, request_id, session_of, timing,
 };
 pub use model::{Device, Kind, Line, ModelInfo, ModelSpec, RunsOn, TensorSpec};
 pub use scaling::{Decision, ScalingView};

@@ -227,7 +227,19 @@ pub struct Payload {
     /// What it brings. Shared, because a batch that dies with its worker is sent again.
     pub inputs: Arc<[Tensor]>,
     /// Where its outputs go.
-    pub answer: Box<dyn FnOnce(Answer) + Send>,
+    pub answer: Box<dyn ReplyTo>,
+}
+
+/// Where the answer to a request goes: from a node back to the gateway that holds the request.
+pub trait ReplyTo: Send {
+    /// Delivers the answer. Must not wait.
+    fn reply(self: Box<Self>, answer: Answer);
+}
+
+impl<F: FnOnce(Answer) + Send> ReplyTo for F {
+    fn reply(self: Box<Self>, answer: Answer) {
+        self(answer);
+    }
 }
 
 /// What became of a request that was run.

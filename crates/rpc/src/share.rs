@@ -80,9 +80,11 @@ pub enum Way {
     /// As the daemon finds best.
     #[default]
     Auto,
-    /// One program at a time, in turns.
+    /// One program at a time, in time slices.
+    #[serde(alias = "temporal")]
     Time,
     /// Side by side, under the daemon's MPS server.
+    #[serde(alias = "spatial")]
     Space,
 }
 
@@ -92,9 +94,9 @@ impl FromStr for Way {
     fn from_str(text: &str) -> Result<Way, String> {
         match text {
             "auto" => Ok(Way::Auto),
-            "time" => Ok(Way::Time),
-            "space" => Ok(Way::Space),
-            _ => Err(format!("`{text}` is no way to share; auto, time and space are")),
+            "temporal" | "time" => Ok(Way::Time),
+            "spatial" | "space" => Ok(Way::Space),
+            _ => Err(format!("`{text}` is no sharing mode; expected auto, temporal or spatial")),
         }
     }
 }
@@ -306,6 +308,17 @@ mod tests {
         let share = read(text).unwrap();
         assert_eq!((share.class, share.request.permille()), (Class::BestEffort, 125));
         assert_eq!(read(&serde_json::to_string(&share).unwrap()), Ok(share));
+    }
+
+    #[test]
+    fn modes_have_the_fields_names_and_those_of_the_last_version() {
+        for (new, old, mode) in [("temporal", "time", Way::Time), ("spatial", "space", Way::Space)] {
+            for name in [new, old] {
+                assert_eq!(name.parse(), Ok(mode));
+                assert_eq!(read(&format!("{{\"way\": \"{name}\"}}")).map(|share| share.way), Ok(mode));
+            }
+        }
+        assert!("sideways".parse::<Way>().unwrap_err().contains("expected auto, temporal or spatial"));
     }
 
     #[test]

@@ -141,15 +141,15 @@ impl Driver {
         }
         if now >= self.next_heartbeat {
             self.next_heartbeat = now + timing::HEARTBEAT;
-            for gateway in self.gateways.values().filter(|gateway| gateway.link.leased && !gateway.silent) {
-                (gateway.link.tell)(ToGateway::Heartbeat);
+            for gateway in self.gateways.values().filter(|gateway| gateway.link.is_leased() && !gateway.silent) {
+                gateway.link.send(ToGateway::Heartbeat);
             }
         }
         if now >= self.next_look {
             self.next_look = now + LOOK;
             let overview = self.overview(now);
             for gateway in self.gateways.values().filter(|gateway| !gateway.silent) {
-                (gateway.link.look)(overview.clone());
+                gateway.link.publish_overview(overview.clone());
             }
         }
     }
@@ -163,7 +163,7 @@ impl Driver {
         if std::mem::take(&mut self.changed) {
             let catalog = self.catalog();
             for gateway in self.gateways.values() {
-                (gateway.link.publish)(catalog.clone());
+                gateway.link.publish_catalog(catalog.clone());
             }
         }
         for (reply, outcome) in self.answers.drain(..) {
@@ -234,7 +234,7 @@ impl Driver {
 
     pub(crate) fn refuse(&self, request: u64, refusal: Refusal) {
         if let Some(gateway) = self.gateways.get(&session_of(request)) {
-            (gateway.link.tell)(ToGateway::Refuse { request, refusal });
+            gateway.link.send(ToGateway::Refuse { request, refusal });
         }
     }
 
@@ -279,10 +279,7 @@ impl Driver {
         requests.retain(|request| match self.gateways.get(&session_of(*request)) {
             Some(gateway) if gateway.silent => {
                 let text = "the gateway was not heard of when the request was to be run";
-                (gateway.link.tell)(ToGateway::Refuse {
-                    request: *request,
-                    refusal: Refusal::Unavailable(text.into()),
-                });
+                gateway.link.send(ToGateway::Refuse { request: *request, refusal: Refusal::Unavailable(text.into()) });
                 false
             }
             known => known.is_some(),
@@ -307,7 +304,7 @@ impl Driver {
                 false => requests.extract_if(.., |request| session_of(*request) == session).collect(),
             };
             let gateway = self.gateways.get(&session).expect("requests of others were taken out");
-            (gateway.link.tell)(ToGateway::Run(Grant {
+            gateway.link.send(ToGateway::Run(Grant {
                 worker,
                 node: node.incarnation,
                 address: node.address.clone(),
@@ -355,7 +352,7 @@ impl Driver {
                 worker = worker.number(),
                 "a worker that nobody asked for ends"
             );
-            (self.nodes[&node].link.tell)(ToNode::Stop { worker });
+            self.nodes[&node].link.send(ToNode::Stop { worker });
         }
     }
 
@@ -675,7 +672,7 @@ impl Driver {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.share = share;
         if let (Some(node), Some(to)) = (self.nodes.get(&worker.node), Percent::from_permille(share.permille())) {
-            (node.link.tell)(ToNode::Stretch { worker: id, to });
+            node.link.send(ToNode::Stretch { worker: id, to });
         }
     }
 
@@ -757,7 +754,7 @@ impl Driver {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.state = WorkerState::Stopping;
         if let Some(node) = self.nodes.get(&worker.node) {
-            (node.link.tell)(ToNode::Stop { worker: id });
+            node.link.send(ToNode::Stop { worker: id });
         }
     }
 

@@ -2,26 +2,32 @@
 
 use rpc::{Catalog, Overview, ToGateway, ToNode};
 
-/// How the scheduler reaches a gateway. None of these may wait.
-pub struct GatewayLink {
-    /// Says what to do with requests.
-    pub tell: Box<dyn Fn(ToGateway) + Send>,
-    /// Says which models there are.
-    pub publish: Box<dyn Fn(Catalog) + Send>,
-    /// Says how workers and queues are.
-    pub look: Box<dyn Fn(Overview) + Send>,
+/// How the scheduler reaches a gateway: by calls in the same process, and otherwise over a stream. No call may wait.
+pub trait GatewayLink: Send {
+    /// Tells it what to do with requests.
+    fn send(&self, message: ToGateway);
+
+    /// Tells it which models there are.
+    fn publish_catalog(&self, catalog: Catalog);
+
+    /// Tells it how workers and queues are.
+    fn publish_overview(&self, overview: Overview);
+
     /// Ends its session, and says why.
-    pub close: Box<dyn Fn(&str) + Send>,
-    /// Whether it says that it is there, and is taken for gone when it does not.
-    pub leased: bool,
+    fn close(&self, why: &str);
+
+    /// Whether it must say that it is there, and is taken for gone when it does not.
+    fn is_leased(&self) -> bool;
 }
 
-/// How the scheduler reaches a node.
-pub struct NodeLink {
-    /// Says what to start and stop. Must not wait.
-    pub tell: Box<dyn Fn(ToNode) + Send>,
+/// How the scheduler reaches a node: by calls in the same process, and otherwise over a stream. No call may wait.
+pub trait NodeLink: Send {
+    /// Tells it what to start and stop.
+    fn send(&self, instruction: ToNode);
+
     /// Ends its session, and says why.
-    pub close: Box<dyn Fn(&str) + Send>,
-    /// Whether it says that it is there, and is taken for gone when it does not.
-    pub leased: bool,
+    fn close(&self, why: &str);
+
+    /// Whether it must say that it is there, and is taken for gone when it does not.
+    fn is_leased(&self) -> bool;
 }

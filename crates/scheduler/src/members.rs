@@ -14,8 +14,8 @@ use rpc::{NodeHello, Running, ToNode, WorkerId, WorkerState, timing};
 
 impl Driver {
     /// A gateway is there: a session with a number of its own.
-    pub fn on_gateway_joined(&mut self, session: u32, link: GatewayLink) {
-        (link.publish)(self.catalog());
+    pub fn on_gateway_joined(&mut self, session: u32, link: Box<dyn GatewayLink>) {
+        link.publish_catalog(self.catalog());
         self.gateways.insert(session, Gateway { link, unheard: Span::ZERO, silent: false });
     }
 
@@ -61,7 +61,7 @@ impl Driver {
         let passed = (now - std::mem::replace(&mut self.watched, now)).min(timing::HEARTBEAT);
         self.settling = self.settling - passed;
         let mut gone = Vec::new();
-        for (session, gateway) in self.gateways.iter_mut().filter(|(_, gateway)| gateway.link.leased) {
+        for (session, gateway) in self.gateways.iter_mut().filter(|(_, gateway)| gateway.link.is_leased()) {
             gateway.unheard += passed;
             if gateway.unheard > timing::LEASE && !std::mem::replace(&mut gateway.silent, true) {
                 tracing::warn!(gateway = session, "a gateway is not heard of");
@@ -71,11 +71,11 @@ impl Driver {
             }
         }
         for session in gone {
-            (self.gateways[&session].link.close)("not heard of for too long: join again");
+            self.gateways[&session].link.close("not heard of for too long: join again");
             self.on_gateway_lost(now, session);
         }
         self.nodes.values_mut().for_each(|node| node.unheard += passed);
-        let overdue = |node: &Node| node.link.leased && node.unheard > timing::LEASE;
+        let overdue = |node: &Node| node.link.is_leased() && node.unheard > timing::LEASE;
         for number in self.nodes.iter().filter(|(_, node)| overdue(node)).map(|(number, _)| *number).collect::<Vec<_>>()
         {
             let node = self.nodes.get_mut(&number).expect("it was just seen");
@@ -83,7 +83,7 @@ impl Driver {
                 tracing::warn!(node = node.name, "a node is not heard of");
             }
             if node.unheard > timing::LOST {
-                (node.link.close)("not heard of for too long: join again");
+                node.link.close("not heard of for too long: join again");
                 self.on_node_lost(now, number);
                 continue;
             }
@@ -111,23 +111,23 @@ impl Driver {
 
     /// A node is there: the workers that it brings along serve on if they are wanted, it takes those that are missing,
     /// and its emulated GPUs join.
-    pub fn on_node_joined(&mut self, now: Time, number: u32, hello: NodeHello, link: NodeLink) {
+    pub fn on_node_joined(&mut self, now: Time, number: u32, hello: NodeHello, link: Box<dyn NodeLink>) {
         let NodeHello { name, incarnation, virtual_gpus, address, workers, leaving } = hello;
         let refuse = |text: String| {
             tracing::warn!(node = name, "a node is sent away: {text}");
-            (link.close)(&text);
+            link.close(&text);
         };
-        let before = self.nodes.iter().find(|(_, node)| link.leased && node.incarnation == incarnation);
+        let before = self.nodes.iter().find(|(_, node)| link.is_leased() && node.incarnation == incarnation);
         if let Some((before, other)) = before.map(|(number, node)| (*number, node)) {
             // A start of a node has one address: who brings another is a copy of it, or takes itself for it.
             if other.address != address {
                 return refuse(format!("the node at {} is this one already: start this one anew", other.address));
             }
             // The same start of a node with a new stream: what is known of the old one is over.
-            (other.link.close)("the node has joined again");
+            other.link.close("the node has joined again");
             self.on_node_lost(now, before);
         }
-        let same_address = |node: &&Node| link.leased && node.address == address && !node.silent;
+        let same_address = |node: &&Node| link.is_leased() && node.address == address && !node.silent;
         if let Some(other) = self.nodes.values().find(same_address) {
             return refuse(format!("node {} is at {address} already: give this one an address of its own", other.name));
         }
@@ -159,7 +159,7 @@ impl Driver {
         let found =
             self.models.values().find(lacks).and_then(|deployment| Some((deployment.number, deployment.place?)));
         let Some((number, place)) = found.filter(|_| !self.workers.contains_key(&worker)) else {
-            return (self.nodes[&node].link.tell)(ToNode::Stop { worker });
+            return self.nodes[&node].link.send(ToNode::Stop { worker });
         };
         self.add_worker(now, worker, node, Some(number), place.pool);
         let staying = self.staying(&self.models[&number]).count();
@@ -242,7 +242,7 @@ impl Driver {
         {
             let spec = deployment.spec.clone();
             let worker = self.new_worker(now, node, Some(number), place.pool);
-            (self.nodes[&node].link.tell)(ToNode::Start { worker, spec });
+            self.nodes[&node].link.send(ToNode::Start { worker, spec });
         }
     }
 

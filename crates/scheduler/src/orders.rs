@@ -303,7 +303,7 @@ impl Driver {
         let tables: Vec<_> = self.models.values().filter_map(line).collect();
         for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.model.is_none() && worker.gpu.is_some()) {
             if let Some(node) = self.nodes.get(&worker.node) {
-                (node.link.tell)(ToNode::Virtual { worker: *id, tables: tables.clone() });
+                node.link.send(ToNode::Virtual { worker: *id, tables: tables.clone() });
             }
         }
     }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
 use rpc::connections::Connections;
 use rpc::link::SESSION_BITS;
-use rpc::timing;
+use rpc::{Catalog, Overview, ToGateway, ToNode, timing};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -127,6 +127,68 @@ impl Door {
     }
 }
 
+/// Sends a message to a gateway. One that has hung up hears nothing.
+fn say(send: &GatewaySender, message: proto::to_gateway::Message) {
+    let _ = send.send(Ok(proto::ToGateway { message: Some(message) }));
+}
+
+type GatewaySender = mpsc::UnboundedSender<Result<proto::ToGateway, Status>>;
+
+/// A gateway on another machine.
+struct GatewayStream {
+    send: GatewaySender,
+    /// Its session is to end.
+    closed: Arc<Notify>,
+}
+
+impl GatewayLink for GatewayStream {
+    fn send(&self, message: ToGateway) {
+        let _ = self.send.send(Ok(cluster::from_decision(message)));
+    }
+
+    fn publish_catalog(&self, catalog: Catalog) {
+        say(&self.send, proto::to_gateway::Message::CatalogJson(cluster::to_json(&catalog)));
+    }
+
+    fn publish_overview(&self, overview: Overview) {
+        say(&self.send, proto::to_gateway::Message::OverviewJson(cluster::to_json(&overview)));
+    }
+
+    fn close(&self, why: &str) {
+        let _ = self.send.send(Err(Status::unavailable(why)));
+        self.closed.notify_one();
+    }
+
+    fn is_leased(&self) -> bool {
+        true
+    }
+}
+
+/// A node on another machine.
+struct NodeStream {
+    send: mpsc::Sender<Result<proto::ToNode, Status>>,
+    /// Its session is to end.
+    closed: Arc<Notify>,
+}
+
+impl NodeLink for NodeStream {
+    fn send(&self, instruction: ToNode) {
+        // A node that is behind by so many is as good as gone.
+        if self.send.try_send(Ok(cluster::from_instruction(instruction))).is_err() {
+            self.closed.notify_one();
+        }
+    }
+
+    fn close(&self, why: &str) {
+        let _ = self.send.try_send(Err(Status::unavailable(why)));
+        self.closed.notify_one();
+    }
+
+    fn is_leased(&self) -> bool {
+        true
+    }
+}
+
 type Out<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -141,26 +203,9 @@ impl proto::scheduler_server::Scheduler for Door {
         let session = self.admit(&request, "gateway")?;
         let number = session.number;
         let (send, out) = mpsc::unbounded_channel();
-        let say =
-            |send: &mpsc::UnboundedSender<_>, message| drop(send.send(Ok(proto::ToGateway { message: Some(message) })));
         say(&send, proto::to_gateway::Message::Welcome(number));
-        let (tell, publish, look, close) = (send.clone(), send.clone(), send.clone(), send.clone());
         let closed = Arc::new(Notify::new());
-        let closing = closed.clone();
-        let link = GatewayLink {
-            tell: Box::new(move |decision| drop(tell.send(Ok(cluster::from_decision(decision))))),
-            publish: Box::new(move |catalog| {
-                say(&publish, proto::to_gateway::Message::CatalogJson(cluster::to_json(&catalog)));
-            }),
-            look: Box::new(move |overview| {
-                say(&look, proto::to_gateway::Message::OverviewJson(cluster::to_json(&overview)));
-            }),
-            close: Box::new(move |why| {
-                drop(close.send(Err(Status::unavailable(why))));
-                closing.notify_one();
-            }),
-            leased: true,
-        };
+        let link = GatewayStream { send: send.clone(), closed: closed.clone() };
         let scheduler = self.scheduler.clone();
         scheduler.gateway_joined(number, link);
         let mut incoming = request.into_inner();
@@ -218,21 +263,8 @@ impl proto::scheduler_server::Scheduler for Door {
         };
         let hello = cluster::to_hello(hello)?;
         let (send, out) = mpsc::channel(INSTRUCTIONS_MAX);
-        let (tell, close) = (send.clone(), send.clone());
         let closed = Arc::new(Notify::new());
-        let (overrun, closing) = (closed.clone(), closed.clone());
-        let link = NodeLink {
-            tell: Box::new(move |instruction| {
-                if tell.try_send(Ok(cluster::from_instruction(instruction))).is_err() {
-                    overrun.notify_one();
-                }
-            }),
-            close: Box::new(move |why| {
-                let _ = close.try_send(Err(Status::unavailable(why)));
-                closing.notify_one();
-            }),
-            leased: true,
-        };
+        let link = NodeStream { send: send.clone(), closed: closed.clone() };
         let scheduler = self.scheduler.clone();
         scheduler.node_joined(number, hello, link);
         tokio::spawn(async move {

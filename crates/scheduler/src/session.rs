@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// A gateway's session.
 pub(crate) struct Gateway {
-    pub(crate) link: GatewayLink,
+    pub(crate) link: Box<dyn GatewayLink>,
     /// How long it has not been heard of.
     pub(crate) unheard: Span,
     pub(crate) silent: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Gateway {
 
 /// A node's session.
 pub(crate) struct Node {
-    pub(crate) link: NodeLink,
+    pub(crate) link: Box<dyn NodeLink>,
     pub(crate) name: String,
     pub(crate) incarnation: Incarnation,
     pub(crate) address: Arc<str>,

@@ -33,10 +33,10 @@ const ENDING: &str = "the scheduler is ending; join the next one";
 enum Message {
     Arrival(Arrival),
     News(u32, FromNode),
-    GatewayJoined(u32, GatewayLink),
+    GatewayJoined(u32, Box<dyn GatewayLink>),
     GatewayHeard(u32),
     GatewayLost(u32),
-    NodeJoined(u32, NodeHello, NodeLink),
+    NodeJoined(u32, NodeHello, Box<dyn NodeLink>),
     NodeLost(u32),
     Undelivered(WorkerId, u64, bool),
 }
@@ -96,8 +96,8 @@ impl Scheduler {
     }
 
     /// A gateway is there: a session with a number of its own.
-    pub fn gateway_joined(&self, session: u32, link: GatewayLink) {
-        self.send(Message::GatewayJoined(session, link));
+    pub fn gateway_joined(&self, session: u32, link: impl GatewayLink + 'static) {
+        self.send(Message::GatewayJoined(session, Box::new(link)));
     }
 
     /// A gateway says that it is there.
@@ -111,8 +111,8 @@ impl Scheduler {
     }
 
     /// A node is there: a session with a number of its own.
-    pub fn node_joined(&self, number: u32, hello: NodeHello, link: NodeLink) {
-        self.send(Message::NodeJoined(number, hello, link));
+    pub fn node_joined(&self, number: u32, hello: NodeHello, link: impl NodeLink + 'static) {
+        self.send(Message::NodeJoined(number, hello, Box::new(link)));
     }
 
     /// A node's session is over.
@@ -205,10 +205,10 @@ impl Shared {
         let links = (std::mem::take(&mut driver.gateways), std::mem::take(&mut driver.nodes));
         drop(driver);
         for gateway in links.0.values() {
-            (gateway.link.close)(ENDING);
+            gateway.link.close(ENDING);
         }
         for node in links.1.values() {
-            (node.link.close)(ENDING);
+            node.link.close(ENDING);
         }
     }
 }

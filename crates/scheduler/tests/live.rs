@@ -34,6 +34,51 @@ struct World {
     nodes: Arc<Mutex<BTreeMap<WorkerId, u32>>>,
 }
 
+/// Stands in for a gateway.
+struct Gateway(Sender<Heard>);
+
+impl GatewayLink for Gateway {
+    fn send(&self, message: ToGateway) {
+        drop(self.0.send(Heard::Gateway(message)));
+    }
+
+    fn publish_catalog(&self, catalog: Catalog) {
+        drop(self.0.send(Heard::Catalog(catalog)));
+    }
+
+    fn publish_overview(&self, overview: Overview) {
+        drop(self.0.send(Heard::Overview(overview)));
+    }
+
+    fn close(&self, _: &str) {}
+
+    fn is_leased(&self) -> bool {
+        false
+    }
+}
+
+/// Stands in for a node.
+struct Node {
+    number: u32,
+    hears: Sender<Heard>,
+    nodes: Arc<Mutex<BTreeMap<WorkerId, u32>>>,
+}
+
+impl NodeLink for Node {
+    fn send(&self, instruction: ToNode) {
+        if let ToNode::Start { worker, .. } | ToNode::Virtual { worker, .. } = &instruction {
+            self.nodes.lock().unwrap().insert(*worker, self.number);
+        }
+        drop(self.hears.send(Heard::Node(self.number, instruction)));
+    }
+
+    fn close(&self, _: &str) {}
+
+    fn is_leased(&self) -> bool {
+        false
+    }
+}
+
 fn spec(text: &str) -> ModelSpec {
     serde_json::from_str(text).unwrap()
 }
@@ -46,33 +91,13 @@ impl World {
     fn new(config: Config, store: Store) -> World {
         let (hears, heard) = channel();
         let (scheduler, thread) = Scheduler::start(config, store).unwrap();
-        let (tell, publish, look) = (hears.clone(), hears.clone(), hears.clone());
-        scheduler.gateway_joined(
-            0,
-            GatewayLink {
-                tell: Box::new(move |message| drop(tell.send(Heard::Gateway(message)))),
-                publish: Box::new(move |catalog| drop(publish.send(Heard::Catalog(catalog)))),
-                look: Box::new(move |overview| drop(look.send(Heard::Overview(overview)))),
-                close: Box::new(|_| {}),
-                leased: false,
-            },
-        );
+        scheduler.gateway_joined(0, Gateway(hears.clone()));
         let (catalog, workers) = (Catalog::default(), BTreeMap::new());
         World { scheduler, heard, hears, thread: Some(thread), catalog, workers, nodes: Arc::default() }
     }
 
     fn node(&self, number: u32, virtual_gpus: usize) {
-        let (tell, nodes) = (self.hears.clone(), self.nodes.clone());
-        let link = NodeLink {
-            tell: Box::new(move |message| {
-                if let ToNode::Start { worker, .. } | ToNode::Virtual { worker, .. } = &message {
-                    nodes.lock().unwrap().insert(*worker, number);
-                }
-                drop(tell.send(Heard::Node(number, message)));
-            }),
-            close: Box::new(|_| {}),
-            leased: false,
-        };
+        let link = Node { number, hears: self.hears.clone(), nodes: self.nodes.clone() };
         let hello = NodeHello { name: format!("node-{number}"), virtual_gpus, ..NodeHello::default() };
         self.scheduler.node_joined(number, hello, link);
     }

@@ -63,10 +63,7 @@ const KINDS: &[(&str, &[(Kind, &[&str])])] = &[
     (
         "shim/src/channels.rs",
         &[
-            (
-                Driver,
-                &["REQUEST", "FREE", "CONTROL", "ALLOCATE", "CONTROL_REQUEST", "GET_IDENTITY", "BINARY"],
-            ),
+            (Driver, &["REQUEST", "FREE", "CONTROL", "ALLOCATE", "CONTROL_REQUEST", "GET_IDENTITY", "BINARY"]),
             (Layout, &["OBJECTS"]),
         ],
     ),
@@ -76,10 +73,7 @@ const KINDS: &[(&str, &[(Kind, &[&str])])] = &[
     ("shim/src/fast_path.rs", &[(Layout, &["GPU_BITS"])]),
     ("shim/src/gpu.rs", &[(Layout, &["GPUS"])]),
     ("shim/src/hot.rs", &[(Layout, &["NO_GPU", "SEVERAL_GPUS"])]),
-    (
-        "shim/src/identity.rs",
-        &[(Layout, &["RECORDS", "PROBES", "NO_NOTE"]), (Measurement, &["ROUND", "UNKNOWN_NS"])],
-    ),
+    ("shim/src/identity.rs", &[(Layout, &["RECORDS", "PROBES", "NO_NOTE"]), (Measurement, &["ROUND", "UNKNOWN_NS"])]),
     ("shim/src/link.rs", &[(Layout, &["ABSENT", "ATTACHED", "REFUSED"])]),
     ("shim/src/notes.rs", &[(Layout, &["FUNCTIONS", "PROBES"]), (Limit, &["PUBLISHED_PER_MS", "PUBLISHED_MIN"])]),
     ("shim/src/ops/graph.rs", &[(Driver, &["KERNEL", "CHILD"]), (Limit, &["DEEPEST"])]),
@@ -133,15 +127,37 @@ const KINDS: &[(&str, &[(Kind, &[&str])])] = &[
 
 /// Types whose values are numbers, and the two structs of times.
 const NUMBERS: [&str; 22] = [
-    "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64", "c_int", "c_uint",
-    "c_ulong", "c_ulonglong", "CuResult", "Duration", "Span", "Patience", "Lease",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "u128",
+    "usize",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "isize",
+    "f32",
+    "f64",
+    "c_int",
+    "c_uint",
+    "c_ulong",
+    "c_ulonglong",
+    "CuResult",
+    "Duration",
+    "Span",
+    "Patience",
+    "Lease",
 ];
 
 /// Names of constants in `text` that are numbers, without those that name another constant in their value.
 fn numbers(text: &str) -> Vec<String> {
     let (tokens, _) = without_tests(&tokens(text));
     let is_constant = |word: &String| {
-        word.len() > 1 && word != "MAX" && word.starts_with(|first: char| first.is_ascii_uppercase())
+        word.len() > 1
+            && word != "MAX"
+            && word.starts_with(|first: char| first.is_ascii_uppercase())
             && word.chars().all(|mark| mark.is_ascii_uppercase() || mark.is_ascii_digit() || mark == '_')
     };
     let mut found = Vec::new();
@@ -180,7 +196,8 @@ fn every_number_in_sharing_code_is_a_parameter_or_of_a_kind_that_cannot_be_one()
     let written: BTreeSet<_> = listed.iter().cloned().collect();
     assert_eq!(written.len(), listed.len(), "a constant is listed twice");
     assert!(real.len() > 100, "{} constants found", real.len());
-    let only = |one: &BTreeSet<_>, other: &BTreeSet<_>| one.difference(other).cloned().collect::<Vec<(String, String)>>();
+    let only =
+        |one: &BTreeSet<_>, other: &BTreeSet<_>| one.difference(other).cloned().collect::<Vec<(String, String)>>();
     let why = "derive it from a parameter of SharingConfig or from share_core's times, or say in KINDS why it is none";
     assert_eq!(only(&real, &written), [], "new numbers in sharing code: {why}");
     assert_eq!(only(&written, &real), [], "numbers that are not there any more, or are derived");

@@ -1,130 +1,110 @@
 //! `weft bench sharing`: pairs of programs in every way to share a GPU, beside what each does alone.
 
-mod pairs;
-mod prediction;
-mod settings;
-mod plan;
-mod measure;
-mod daemons;
-mod latencies;
-mod results;
-mod figures;
-mod glances;
-mod alternation;
-mod columns;
-mod text;
-mod markdown;
-mod plot;
-
-use crate::output::{Misuse, WholeFile, print, print_json, reason};
-use crate::table::{align, row};
-use crate::workload::interrupt::Interrupt;
+use crate::output::{Misuse, WholeFile, print, reason};
 use anyhow::{Context, Result};
+use bench_sharing::{
+    BUILT_IN, MANY, Options, Pair, Plan, Report, Results, all_settings, list_plan, read_pairs, select_settings,
+};
 use clap::Args;
-use figures::{PairFigures, figures};
-use pairs::Pair;
-use plan::Plan;
+use harness::Interrupt;
 use policy::Span;
-use results::{Machine, Options, Results};
-use serde::Serialize;
-use settings::Setting;
-use share_client::Gpus;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Measure pairs of programs on a GPU in every way to share it.
 ///
-/// A pair is a latency program and a best-effort program. Each is measured alone, and together in every setting: the
-/// driver's time slices, MPS, published controllers, Weft. Rounds begin with another setting each, and ratios are taken
-/// within a round, so that a machine that drifts changes nothing. For every pair prints the ratios to alone: throughput
-/// and latency of the latency side, one request after the other and at random at --load of its capacity; throughput of
-/// the best-effort side; and the sum of both. What the machine refuses is said and skipped.
+/// A pair is a latency program and a best-effort program. The benchmark measures each alone, and both together in every
+/// setting: the driver's time slices, MPS, published controllers, Weft. Each round begins with another setting, and ratios
+/// compare runs of one round, so that a machine that drifts changes nothing. For every pair the report has ratios to
+/// alone: throughput and latency of the latency program, both with one request after the other and with requests at random
+/// at --load; throughput of the best-effort program; and the sum of both. A setting that the machine refuses is reported
+/// and skipped.
 ///
-/// A program says `ready` and answers orders with latencies, a line of JSON each; bench/workloads/workload.py says how.
+/// A program prints `ready` and then answers each order with its latencies, as a line of JSON; bench/workloads/workload.py
+/// describes the lines.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Read pairs from a file with lines `name = LATENCY COMMAND | BEST-EFFORT COMMAND`; `8 x COMMAND` is eight of them,
-    /// `--slo 3ms COMMAND` one with an objective under Weft, `{workloads}` stands for the folder of --workloads, and words
-    /// are separated by spaces [default: built in]
+    /// File with a pair per line, `name = LATENCY COMMAND | BEST-EFFORT COMMAND` [default: built in]. `8 x COMMAND` starts
+    /// eight copies, `--slo 3ms COMMAND` sets an objective under Weft, and `{workloads}` stands for the folder of
+    /// --workloads. Spaces separate words
     #[arg(long, value_name = "FILE")]
     pairs: Option<PathBuf>,
-    /// Pairs to measure, separated by commas [default: all of them, but for `many`]
+    /// Pairs to measure, separated by commas [default: all but `many`]
     #[arg(long = "pair", value_name = "NAME,...", value_delimiter = ',')]
     names: Vec<String>,
-    /// Measure the built-in pair `many`, too: eight latency programs and two trainings on one GPU
+    /// Also measure the built-in pair `many`: eight latency programs and two trainings on one GPU
     #[arg(long, conflicts_with = "pairs")]
     many: bool,
-    /// The folder of the programs in built-in pairs
+    /// Folder of the programs in built-in pairs
     #[arg(long, value_name = "DIR", default_value = "bench/workloads")]
     workloads: PathBuf,
-    /// Settings to measure, separated by commas; `alone` always is [default: all of them]
+    /// Settings to measure besides `alone`, separated by commas [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     settings: Vec<String>,
-    /// Percentages of SMs for best-effort clients of MPS, a setting each
+    /// Percentages of the SMs for best-effort clients of MPS, one setting for each
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "90,75")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     sms: Vec<u8>,
-    /// How often everything is measured; many short rounds say more than few long ones where a machine drifts
+    /// Number of rounds; where a machine drifts, many short rounds say more than few long ones
     #[arg(long, value_name = "N", default_value = "3", value_parser = rounds)]
     rounds: usize,
-    /// Seconds of each run with one request after the other
+    /// Length of each run with one request after the other
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     seconds: f64,
-    /// Seconds of each run with requests at random
+    /// Length of each run with requests at random
     #[arg(long, value_name = "SECONDS", default_value = "4", value_parser = seconds)]
     poisson_seconds: f64,
-    /// Seconds of each run in which the latency programs have nothing to do; a training with long steps needs many
-    /// [default: as --seconds]
+    /// Length of each run in which the latency programs are idle; a training with long steps needs a long one [default: as
+    /// --seconds]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_seconds: Option<f64>,
-    /// Suspend best-effort programs under Weft and let them go on every so many seconds within a run, instead of comparing
-    /// with a run before or after it, where a host is faster in one second than in the next
+    /// Period in which best-effort programs under Weft are suspended and resumed within a run. Compares latencies within
+    /// one run, for a host that is faster in one second than in the next [default: compare with a run before or after]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     alternate: Option<f64>,
-    /// Start latency programs anew in every round: two processes of one program may differ by some percent, which rounds
-    /// with the same two do not show
-    #[arg(long)]
-    anew: bool,
-    /// Requests at random, in percent of what latency programs do alone one after the other
+    /// New processes of the latency programs in each round: two processes of one program may differ by some percent
+    #[arg(long, alias = "anew")]
+    restart_each_round: bool,
+    /// Rate of the requests at random, in percent of what the latency programs answer alone
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = load)]
     load: f64,
-    /// How long a request may take to count for goodput, as 40ms, of what --from reads, too [default: twice the 99th
+    /// Longest latency that counts for goodput, such as 40ms; also for results of --from [default: twice the 99th
     /// percentile alone]
     #[arg(long, value_name = "TIME", value_parser = objective)]
     objective: Option<Span>,
-    /// Seconds for which programs are busy before they are measured
-    #[arg(long, value_name = "SECONDS", default_value = "1.2", value_parser = seconds)]
-    lead: f64,
+    /// Time for which programs are busy before each measurement
+    #[arg(long, alias = "lead", value_name = "SECONDS", default_value = "1.2", value_parser = seconds)]
+    warmup: f64,
     /// Seed of the requests at random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Programs that start at the same time
+    /// Number of programs that start at the same time
     #[arg(long, value_name = "N", default_value = "4", value_parser = rounds)]
     at_once: usize,
-    /// Seconds that a program may take until it is ready
+    /// Longest time until a program is ready
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     start_patience: f64,
-    /// Seconds that a program may take to answer when the time of a run is over
+    /// Longest time until a program answers after the end of a run
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     patience: f64,
-    /// Write everything that was measured to this file, as JSON
+    /// File for everything that was measured, as JSON
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write charts to this file, as an HTML page
+    /// File for charts, as an HTML page
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Write tables to this file, as Markdown
+    /// File for tables, as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Measure nothing and use what --output wrote to these files, separated by commas; pairs that were measured in the
-    /// same settings and in the same way may be put together
+    /// Results to report instead of measuring: files that --output wrote, separated by commas. Pairs that were measured in
+    /// the same settings and in the same way are combined
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["pairs", "names", "many", "settings", "list"])]
     from: Vec<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     json: bool,
-    /// Print the pairs and settings that would be measured, and measure nothing
+    /// List the pairs and settings, and measure nothing
     #[arg(long)]
     list: bool,
 }
@@ -143,29 +123,21 @@ pub(super) fn main(arguments: &Arguments) -> Result<()> {
     }
     let plan = plan(arguments)?;
     if arguments.list {
-        return print(&list(&plan));
+        return print(&list_plan(&plan));
     }
     // The library would be in every program, native ones included.
     if std::env::var_os("WEFT_TENANT").is_some() {
-        return Err(Misuse("measure under a share: start `weft bench` without `weft run`".into()).into());
+        return Err(Misuse(
+            "measure: this command runs under a share itself; start `weft bench` without `weft run`".into(),
+        )
+        .into());
     }
-    let mut results = Results {
-        command: command(arguments),
-        weft: env!("CARGO_PKG_VERSION").into(),
-        machine: machine(),
-        options: plan.options.clone(),
-        pairs: plan.pairs.clone(),
-        settings: plan.settings.iter().map(|setting| setting.name.clone()).collect(),
-        refusals: Vec::new(),
-        solos: Vec::new(),
-        runs: Vec::new(),
-    };
+    let mut results = plan.results(command(arguments));
     let interrupt = Interrupt::listen()?;
     // What there is may be hours of work. Whether it can be written is said at the end.
     let keep = |results: &Results| drop(files.keep(results));
-    let measured = measure::measure(&plan, &interrupt, &mut results, &keep);
-    let written =
-        if measured.is_ok() || !results.runs.is_empty() { files.write(&results, arguments.json) } else { Ok(()) };
+    let measured = bench_sharing::measure(&plan, &interrupt, &mut results, &keep);
+    let written = if measured.is_ok() || !results.is_empty() { files.write(&results, arguments.json) } else { Ok(()) };
     measured.and(written)
 }
 
@@ -175,14 +147,6 @@ struct Files {
     output: Option<WholeFile>,
     plot: Option<WholeFile>,
     markdown: Option<WholeFile>,
-}
-
-/// What `--output` writes: what was measured and, for whoever reads the file, what comes of it.
-#[derive(Debug, Serialize)]
-struct Written<'a> {
-    #[serde(flatten)]
-    results: &'a Results,
-    figures: &'a [PairFigures],
 }
 
 impl Files {
@@ -203,33 +167,33 @@ impl Files {
 
     /// Writes what was measured so far.
     fn keep(&self, results: &Results) -> Result<()> {
-        let Some(file) = &self.output else { return Ok(()) };
-        let written = Written { results, figures: &figures(results) };
-        let text = serde_json::to_string_pretty(&written).context("write JSON")? + "\n";
-        file.write(&text).map_err(|reason| anyhow::anyhow!("write the results: {reason}"))
+        write(&self.output, "the results", || Report::new(results).file().context("write JSON"))
     }
 
     fn write(&self, results: &Results, json: bool) -> Result<()> {
-        let figures = figures(results);
         self.keep(results)?;
-        let write = |file: &Option<WholeFile>, what: &str, text: &dyn Fn() -> Result<String>| match file {
-            Some(file) => file.write(&text()?).map_err(|reason| anyhow::anyhow!("write {what}: {reason}")),
-            None => Ok(()),
-        };
-        write(&self.plot, "the charts", &|| Ok(plot::page(results, &figures)))?;
-        write(&self.markdown, "the tables", &|| Ok(markdown::page(results, &figures, meaning)))?;
+        let report = Report::new(results);
+        write(&self.plot, "the charts", || Ok(report.page()))?;
+        write(&self.markdown, "the tables", || Ok(report.markdown()))?;
         match json {
-            true => print_json(&figures),
-            false => print(&text::text(results, &figures)),
+            true => print(&report.json().context("write JSON")?),
+            false => print(&report.text()),
         }
+    }
+}
+
+fn write(file: &Option<WholeFile>, what: &str, text: impl Fn() -> Result<String>) -> Result<()> {
+    match file {
+        Some(file) => file.write(&text()?).map_err(|reason| anyhow::anyhow!("write {what}: {reason}")),
+        None => Ok(()),
     }
 }
 
 fn read(path: &Path) -> Result<Results> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| Misuse(format!("read {shown}: {}", reason(&error))))?;
-    let results = serde_json::from_str(&text);
-    results.map_err(|error| Misuse(format!("read {shown}: it is not what --output writes: {error}")).into())
+    Results::read(&text)
+        .map_err(|error| Misuse(format!("read {shown}: it is not what --output writes: {error}")).into())
 }
 
 /// What --from names, put together. What is good can be said anew: every latency is there.
@@ -240,17 +204,13 @@ fn measured_before(arguments: &Arguments) -> Result<Option<Results>> {
         let problem = |problem| Misuse(format!("put {} to {}: {problem}", path.display(), first.display()));
         results.add(read(path)?).map_err(problem)?;
     }
-    results.options.objective_ms = arguments.objective.map(millis).or(results.options.objective_ms);
+    results.set_objective(arguments.objective);
     Ok(Some(results))
-}
-
-fn millis(span: Span) -> f64 {
-    span.seconds() * 1e3
 }
 
 /// What was typed becomes what it means.
 fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
-    let settings = settings::select(settings::all(&arguments.sms), &arguments.settings);
+    let settings = select_settings(all_settings(&arguments.sms), &arguments.settings);
     let plan = Plan {
         pairs: chosen(arguments)?,
         settings: settings.map_err(|problem| Misuse(format!("choose settings: {problem}")))?,
@@ -260,10 +220,10 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
             poisson_seconds: arguments.poisson_seconds,
             idle_seconds: arguments.idle_seconds,
             alternate_seconds: arguments.alternate,
-            anew: arguments.anew,
+            restart_each_round: arguments.restart_each_round,
             poisson_load: arguments.load / 100.0,
-            objective_ms: arguments.objective.map(millis),
-            lead_seconds: arguments.lead,
+            objective_ms: arguments.objective.map(Span::millis),
+            warmup_seconds: arguments.warmup,
             seed: arguments.seed,
         },
         workloads: arguments.workloads.display().to_string(),
@@ -284,14 +244,14 @@ fn plan(arguments: &Arguments) -> Result<Plan, Misuse> {
 /// The pairs to measure, in the order of the file.
 fn chosen(arguments: &Arguments) -> Result<Vec<Pair>, Misuse> {
     let (text, shown) = match &arguments.pairs {
-        None => (pairs::BUILT_IN.to_owned(), "the built-in pairs".to_owned()),
+        None => (BUILT_IN.to_owned(), "the built-in pairs".to_owned()),
         Some(path) => {
             let shown = path.display().to_string();
             let text = std::fs::read_to_string(path);
             (text.map_err(|error| Misuse(format!("read {shown}: {}", reason(&error))))?, shown)
         }
     };
-    let all = pairs::read(&text).map_err(|problem| Misuse(format!("read {shown}: {problem}")))?;
+    let all = read_pairs(&text).map_err(|problem| Misuse(format!("read {shown}: {problem}")))?;
     let names = &arguments.names;
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|pair| pair.name != **name)) {
         let known: Vec<&str> = all.iter().map(|pair| pair.name.as_str()).collect();
@@ -299,8 +259,8 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Pair>, Misuse> {
     }
     let built_in = arguments.pairs.is_none();
     let wanted = |pair: &Pair| match names.is_empty() {
-        _ if built_in && pair.name == pairs::MANY && arguments.many => true,
-        true => !(built_in && pair.name == pairs::MANY),
+        _ if built_in && pair.name == MANY && arguments.many => true,
+        true => !(built_in && pair.name == MANY),
         false => names.contains(&pair.name),
     };
     Ok(all.into_iter().filter(wanted).collect())
@@ -330,54 +290,11 @@ fn command(arguments: &Arguments) -> String {
     add("--idle-seconds", arguments.idle_seconds.map(|seconds| seconds.to_string()).unwrap_or_default(), "");
     add("--load", arguments.load.to_string(), "50");
     add("--objective", arguments.objective.map(|objective| objective.to_string()).unwrap_or_default(), "");
-    add("--lead", arguments.lead.to_string(), "1.2");
+    add("--warmup", arguments.warmup.to_string(), "1.2");
     add("--seed", arguments.seed.to_string(), "1");
-    let switches = [("--anew", arguments.anew), ("--many", arguments.many)];
+    let switches = [("--restart-each-round", arguments.restart_each_round), ("--many", arguments.many)];
     words.extend(switches.iter().filter(|(_, set)| *set).map(|(flag, _)| (*flag).to_owned()));
     words.join(" ")
-}
-
-fn machine() -> Machine {
-    let gpus = Gpus::find();
-    let names: Vec<String> = gpus.gpus.iter().map(|gpu| gpu.name.clone()).collect();
-    let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    Machine {
-        gpu: if names.is_empty() { "no GPU that NVML knows".into() } else { names.join(", ") },
-        driver: gpus.driver.unwrap_or_else(|| "unknown".into()),
-        cpu: model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, model)| model.trim().to_owned()),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-    }
-}
-
-fn list(plan: &Plan) -> String {
-    let mut pairs = vec![row(["pair", ""])];
-    pairs.extend(
-        plan.pairs.iter().map(|pair| vec![pair.name.clone(), format!("{} | {}", pair.latency, pair.best_effort)]),
-    );
-    let world = |setting: &Setting| setting.best_effort.map_or("nobody".to_owned(), |world| world.to_string());
-    let mut settings = vec![row(["setting", "latency", "best-effort", "sharing", ""])];
-    settings.extend(plan.settings.iter().map(|setting| {
-        let sharing = setting.sharing.unwrap_or("–").to_owned();
-        vec![setting.name.clone(), setting.latency.to_string(), world(setting), sharing, setting.meaning.to_owned()]
-    }));
-    format!("{}\n{}", left(&pairs), left(&settings))
-}
-
-/// Columns of words, which begin where the column does.
-fn left(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let pad =
-        |row: &Vec<String>| row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect::<Vec<_>>();
-    align(&rows.iter().map(pad).collect::<Vec<_>>())
-}
-
-/// What a setting is, in a few words.
-fn meaning(name: &str) -> Option<&'static str> {
-    let sms: Vec<u8> = name.strip_prefix("mps-sms-").and_then(|percent| percent.parse().ok()).into_iter().collect();
-    settings::all(&sms).iter().find(|setting| setting.name == name).map(|setting| setting.meaning)
 }
 
 fn rounds(text: &str) -> Result<usize, String> {
@@ -440,30 +357,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_can_be_read_again() {
-        let results = figures::tests::sample();
-        let written = Written { results: &results, figures: &figures(&results) };
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sharing.json");
-        std::fs::write(&path, serde_json::to_string_pretty(&written).unwrap()).unwrap();
-        let again = read(&path).unwrap();
-        let page = |results: &Results| markdown::page(results, &figures(results), meaning);
-        assert_eq!(page(&again), page(&results));
-        let from = path.to_str().unwrap();
-        let objective = |words: &[&str]| measured_before(&typed(words)).unwrap().unwrap().options.objective_ms;
-        assert_eq!(objective(&["--from", from]), None);
-        assert_eq!(objective(&["--from", from, "--objective", "40ms"]), Some(40.0));
-        std::fs::write(&path, "{}").unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("it is not what --output writes"));
+    fn flags_of_the_last_version_still_work() {
+        let arguments = typed(&["--anew", "--lead", "0.5"]);
+        assert!(arguments.restart_each_round && arguments.warmup == 0.5);
+        assert_eq!(command(&arguments), "weft bench sharing --rounds 3 --warmup 0.5 --restart-each-round");
     }
 
     #[test]
-    fn every_setting_has_a_meaning() {
-        assert_eq!(meaning("mps"), Some("MPS"));
-        assert!(meaning("mps-sms-33").is_some());
-        assert_eq!(meaning("none"), None);
-        let list = list(&plan(&typed(&["--list", "--settings", "default,weft"])).unwrap());
-        assert!(list.contains("default  native   native       –"), "{list}");
+    fn a_file_of_something_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sharing.json");
+        std::fs::write(&path, "{}").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("it is not what --output writes"));
     }
 
     #[test]

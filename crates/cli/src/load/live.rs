@@ -1,11 +1,11 @@
 //! What is seen while a run goes on: one line on stderr if that is a terminal, and nothing otherwise. And the way to
 //! end it early.
 
-use crate::page::text::{decimal, rate};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use load::Moment;
 use policy::Span;
+use report::numbers::{decimal, rate};
 use std::io::IsTerminal;
 use std::thread;
 use tokio::sync::mpsc::UnboundedSender;

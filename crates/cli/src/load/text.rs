@@ -1,8 +1,8 @@
 //! A report as text.
 
-use crate::page::text::{count, decimal, rate, share};
-use crate::table::{align, row};
 use load::{Failures, ModelReport, Percentiles, Report};
+use report::columns::{align, row};
+use report::numbers::{count, decimal, rate, share};
 
 /// Everything a person wants to know.
 pub(super) fn report(report: &Report) -> String {

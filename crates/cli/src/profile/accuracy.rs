@@ -2,33 +2,33 @@
 
 use super::file::{text, wrong};
 use crate::output::{Misuse, print, print_json};
-use crate::page::text::{count, share};
-use crate::table::{align, row};
 use anyhow::Result;
 use policy::predict::accuracy::{Accuracy, Half, Slices, company, solo, strangers};
 use policy::surface::Surface;
+use report::columns::{align, row};
+use report::numbers::{count, share};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Hold back half of some measurements and say how well the other half predicts them.
+/// Hold back half of a set of measurements and check how well the other half predicts it.
 ///
-/// Takes grids of one model each, as --from-grid does, and measurements of processes that share slices of a GPU, with a
-/// header "Mig instance,Batch size,Workload Number,Throughput,Latency", of which those with several processes are
-/// predicted. Every other point is held back, and then halves that are drawn; of processes that share, then also all of
-/// a model's, as if it had never been seen in company. An error is a part of the latency that was
-/// measured; covered are those that lie within the uncertainty that was stated, which promises nine in ten.
+/// Takes grids of one model each, as --from-grid does, and measurements of processes that share MIG slices, with the header
+/// "Mig instance,Batch size,Workload Number,Throughput,Latency"; of these it predicts the rows with several processes. It
+/// holds back every other point first, then random halves, and for processes that share also all rows of one model, as if
+/// that model had never been colocated. Errors are relative to the measured latency. `covered` is the part of points within
+/// the stated uncertainty, which should be at least 90%.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Measurements; processes that share slices are learned from in the order of the files
+    /// Files with measurements; models that share slices are learned in the order of the files
     #[arg(value_name = "FILE", required = true)]
     paths: Vec<PathBuf>,
 
-    /// How many halves are drawn
+    /// Number of random halves
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
 
-    /// Print a list with a JSON object for each file and way to hold back
+    /// Print a JSON list with an object for each file and split
     #[arg(long)]
     json: bool,
 }

@@ -2,14 +2,13 @@
 
 use super::file::{text, wrong};
 use crate::output::{Misuse, WholeFile, print, print_json};
-use crate::page::text::{decimal, rate};
-use crate::table::{align, row};
 use anyhow::Result;
 use policy::Span;
-use policy::search::quota::Quota;
-use policy::search::{Outcome, Search, Space};
 use policy::surface::{Point, Share, Surface};
-use rpc::profile::{Choice, Profile, Subject, Work};
+use profiler::{Found, search_grid};
+use report::columns::{align, row};
+use report::numbers::{decimal, rate};
+use rpc::profile::{Profile, Subject, Work};
 use serde::Serialize;
 use serde_json::Number;
 use std::path::PathBuf;
@@ -17,11 +16,11 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[group(id = "grid")]
 pub(super) struct Arguments {
-    /// Measurements of the model: a CSV file with rows of batch, SM percent, latency in seconds, requests a second
+    /// CSV file of measurements, with rows of batch, SM percent, latency in seconds, requests a second
     #[arg(long, value_name = "FILE")]
     from_grid: Option<PathBuf>,
 
-    /// Write a profile here: the measurements and the choice, for the model, GPU and driver that are named
+    /// File for a profile made of the grid; needs --model, --gpu and --driver
     #[arg(long, value_name = "FILE", requires_all = ["from_grid", "model", "gpu", "driver"])]
     save: Option<PathBuf>,
 
@@ -29,7 +28,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIGEST", requires = "save")]
     model: Option<String>,
 
-    /// Version of the driver, for --save
+    /// Driver version, for --save
     #[arg(long, value_name = "VERSION", requires = "save")]
     driver: Option<String>,
 }
@@ -53,29 +52,19 @@ struct Report {
     best_efficiency: f64,
 }
 
-/// What a search came to.
-struct Found {
-    point: Point,
-    best: Point,
-    limit: Share,
-    probes: usize,
-}
-
 pub(super) fn main(arguments: &Arguments, asked: &Asked<'_>) -> Result<()> {
     let Some(path) = &arguments.from_grid else {
         return Err(Misuse("find a grid: name one with --from-grid".to_owned()).into());
     };
     let objective = asked.slo;
     let surface = Surface::from_csv(&text("grid", path)?).map_err(|error| wrong("grid", path, error))?;
-    let found = find(&surface, objective)
+    let found = search_grid(&surface, objective)
         .map_err(|problem| Misuse(format!("find a point of {} within {objective}: {problem}", path.display())))?;
     if let (Some(file), Some(model), Some(gpu), Some(driver)) =
         (&arguments.save, &arguments.model, asked.gpu, &arguments.driver)
     {
         let subject = Subject { model: model.clone(), gpu: gpu.to_owned(), driver: driver.clone() };
-        let Found { point, limit, .. } = found;
-        let choice = Choice { objective: Some(objective), batch: point.batch, request: point.share, limit };
-        let (surface, choice) = (surface.clone(), Some(choice));
+        let (surface, choice) = (surface.clone(), Some(found.choice(objective)));
         let profile = Profile { subject, measured: None, work: Work::Requests, surface, choice };
         let refused = |problem: String| Misuse(format!("write profile {}: {problem}", file.display()));
         WholeFile::new(file).and_then(|whole| whole.write(&profile.write())).map_err(refused)?;
@@ -84,50 +73,6 @@ pub(super) fn main(arguments: &Arguments, asked: &Asked<'_>) -> Result<()> {
         true => print_json(&report(&found)),
         false => print(&told(&surface, &found)),
     }
-}
-
-/// Searches the surface as if every point of it had to be measured.
-fn find(surface: &Surface, objective: Span) -> Result<Found, String> {
-    let space = Space::new(surface.batches(), surface.shares()).expect("a surface has a point");
-    let mut search = Search::new(space, objective);
-    while let Some(probe) = search.next() {
-        match surface.at(probe.batch, probe.share) {
-            Some(point) => search.observe(point.latency, point.throughput),
-            None => search.cannot_run(),
-        }
-    }
-    let (point, best) = match (search.outcome(), surface.best(objective)) {
-        (Some(Outcome::Found(point)), Some(best)) => (point, *best),
-        (_, Some(best)) => {
-            return Err(format!(
-                "no share meets it with the smallest batch, though batch {} at {} does; measure small batches too",
-                best.batch, best.share
-            ));
-        }
-        (_, None) => {
-            let fastest = surface.fastest();
-            return Err(format!(
-                "the fastest, batch {} at {}, takes {}; give an objective of at least that, or measure the model on a \
-                 faster GPU",
-                fastest.batch, fastest.share, fastest.latency
-            ));
-        }
-    };
-    Ok(Found { point, best, limit: limit(surface, &point), probes: search.probes() })
-}
-
-/// The share beyond which the chosen batch gains little.
-fn limit(surface: &Surface, chosen: &Point) -> Share {
-    let row = surface.points().iter().filter(|point| point.batch == chosen.batch);
-    let shares: Vec<Share> = row.map(|point| point.share).collect();
-    let mut quota = Quota::inference(&shares, chosen.share);
-    while let Some(share) = quota.next() {
-        match surface.at(chosen.batch, share) {
-            Some(point) => quota.observe(point.throughput),
-            None => quota.cannot_run(),
-        }
-    }
-    quota.outcome().and_then(|found| *found.first()?).unwrap_or(chosen.share)
 }
 
 fn report(found: &Found) -> Report {
@@ -181,7 +126,7 @@ mod tests {
     const GRID: &str = "1,10,0.010,100\n1,14.3,0.008,125\n2,10,0.012,166.7\n2,14.3,0.01,200\n";
 
     fn found(millis: u64) -> Result<Found, String> {
-        find(&Surface::from_csv(GRID).unwrap(), Span::from_millis(millis))
+        search_grid(&Surface::from_csv(GRID).unwrap(), Span::from_millis(millis))
     }
 
     #[test]
@@ -193,11 +138,5 @@ mod tests {
              \"best_share\":10,\"best_efficiency\":16.669999999999998}"
         );
         assert!(json(8).starts_with("{\"batch\":1,\"share\":14.3,"), "{}", json(8));
-    }
-
-    #[test]
-    fn an_objective_that_nothing_meets_is_refused_with_the_fastest_point() {
-        let Err(problem) = found(7) else { panic!("nothing takes 7 ms") };
-        assert!(problem.starts_with("the fastest, batch 1 at 14.3%, takes 8ms; give"), "{problem}");
     }
 }

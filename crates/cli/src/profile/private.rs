@@ -3,8 +3,8 @@
 use crate::admin::Server;
 use crate::output::Misuse;
 use crate::up::settings::Settings;
-use crate::workload::process::{self, Process};
 use anyhow::{Context, Result};
+use harness::Process;
 use load::Url;
 use serde_json::{Map, Value, json};
 use share_client::Gpus;
@@ -61,8 +61,7 @@ impl Private {
         command.arg("up").arg(&path).arg("--with-parent").arg("--state").arg(folder.path().join("state"));
         command.args(["--http", &http, "--grpc", &grpc, "--metrics", &metrics]);
         let (process, input, output) = Process::start(command).context("start a server")?;
-        let said = process.said.clone();
-        std::thread::spawn(move || process::lines(output, |line| said.add(&line)));
+        process.keep(output);
         let http = format!("http://{http}").parse().expect("an address and a port are a URL");
         let admin = Server::at(format!("http://{metrics}"), folder.path().join("state"));
         let mut private = Private { process, _input: input, admin, http, _folder: folder };

@@ -2,26 +2,26 @@
 
 use super::file::{text, wrong};
 use crate::output::{print, print_json};
-use crate::page::text::{decimal, rate, share};
-use crate::table::{align, row};
 use anyhow::Result;
 use policy::surface::Point;
+use report::columns::{align, row};
+use report::numbers::{decimal, rate, share};
 use rpc::profile::{Choice, Profile, Subject, Work};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Show what a profile holds: requests a second for each percent of the GPU, by share and batch.
+/// Show a profile: requests a second for each percent of the GPU, by share and batch.
 ///
-/// The choice is marked with a star. Points in parentheses take longer than the objective; a dash was not measured. Of a
-/// model that uses no GPU, requests a second by batch; of a training program, what it gets done by share.
+/// A star marks the choice. Points in parentheses take longer than the objective; a dash was not measured. For a model
+/// without a GPU the table has requests a second by batch; for a training program, its speed by share.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// The profile, a file that `weft profile` wrote
+    /// File that `weft profile` wrote
     #[arg(value_name = "FILE")]
     path: PathBuf,
 
-    /// Print the profile as it is written, once it is known to make sense
+    /// Print the profile as JSON, after checking it
     #[arg(long)]
     json: bool,
 }
@@ -132,14 +132,9 @@ fn chosen(profile: &Profile) -> String {
 }
 
 /// Says something that is not the result.
-pub(super) fn note(text: &str) -> Result<()> {
-    Ok(writeln!(std::io::stderr(), "weft: {text}")?)
-}
-
-/// Says that nothing was measured.
-pub(super) fn measured_already(profile: &Profile, path: &Path) -> Result<()> {
-    let when = profile.measured.map_or("before".to_owned(), |date| format!("on {date}"));
-    note(&format!("measured already {when}, in {}; --again to measure anew", path.display()))
+pub(super) fn note(text: &str) {
+    // Nobody is left to be told if this fails.
+    let _ = writeln!(std::io::stderr(), "weft: {text}");
 }
 
 /// The result.

@@ -8,26 +8,26 @@ use rpc::{Bytes, Percent, ShareAsked};
 /// What a program may have of a GPU.
 #[derive(Debug, Args)]
 pub(crate) struct ShareArguments {
-    /// What it is to others: `latency` keeps the latency it has alone, `standard` shares what is guaranteed to it,
-    /// `best-effort` gets the rest
+    /// Class of the program: `latency` keeps the latency it has alone, `standard` gets the share it requests,
+    /// `best-effort` gets what others leave [default: standard]
     #[arg(long, value_parser = rpc::share::read_class)]
     class: Option<Class>,
-    /// How important it is among its class, from 0, the most, to 9
+    /// Priority within its class, from 0, the highest, to 9 [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: Option<u8>,
-    /// The part of the GPU's time that it has whenever it wants it, such as 30%
+    /// Guaranteed share of GPU time, such as 30% [default: none]
     #[arg(long, value_name = "SHARE")]
     request: Option<Percent>,
-    /// The part of the GPU's time that it never passes, such as 60%
+    /// Upper limit of GPU time, such as 60% [default: 100%]
     #[arg(long, value_name = "SHARE")]
     limit: Option<Percent>,
-    /// The GPU memory that it may use, such as 20GiB
+    /// Upper limit of GPU memory, such as 20GiB [default: all of it]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
-    /// The part of the SMs that its kernels may use while others run beside it, such as 75%
+    /// Part of the SMs that its kernels may use beside other programs, such as 75% [default: all]
     #[arg(long, value_name = "SHARE")]
     sms: Option<Percent>,
-    /// How long a burst of its work may take, such as 20ms, if it is a latency program [default: as long as alone]
+    /// Longest time that a burst of work of a latency program may take, such as 20ms [default: as long as alone]
     #[arg(long, value_name = "TIME")]
     slo: Option<Span>,
 }

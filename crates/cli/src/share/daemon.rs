@@ -99,7 +99,7 @@ pub(crate) fn share_only(
     crate::runtime::runtime()?.block_on(async {
         let daemon = Daemon::start(Config { paths: DaemonPaths::own(), gpus, idle_exit, record, sharing })?;
         let stop = daemon.stopper();
-        let signal = crate::signal::wait_for_signal();
+        let signal = harness::wait_for_signal();
         let mut ended = tokio::task::spawn_blocking(move || daemon.join());
         tokio::select! {
             signal = signal => signal?,

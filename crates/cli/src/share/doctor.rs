@@ -10,10 +10,10 @@ use anyhow::Result;
 use clap::Args;
 use finding::{Finding, Health};
 
-/// Say what this machine can do for programs that share GPUs, and what to do about each problem.
+/// Check whether this machine can share GPUs, and say how to fix each problem.
 ///
-/// Looks at the driver, the GPUs, permissions, MPS, the library and the daemon, and runs a small program under a share to
-/// see which of the driver's functions it finds through the library. The exit code is 1 where something is broken.
+/// Checks the driver, the GPUs, permissions, MPS, the library and the daemon, and runs a small program under a share to
+/// see which driver functions the library intercepts. The exit code is 1 if a check finds something broken.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft doctor\n  weft doctor --json")]
 pub(crate) struct Arguments {
@@ -36,7 +36,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     } else {
         print(&text(&findings))?;
     }
-    anyhow::ensure!(broken == 0, "find this machine well: {broken} broken");
+    anyhow::ensure!(broken == 0, "pass every check: {broken} found broken, see above");
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use super::daemon;
 use super::job::{Job, Record, how, now};
 use crate::output::{Misuse, print, print_json};
-use crate::table::{align, row};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use report::columns::{align, row};
 use rpc::ShareAsked;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -13,19 +13,19 @@ use serde_json::json;
 use share_client::{Answer, Change, Question, TenantStatus};
 use std::time::{Duration, Instant};
 
-/// List programs that run in the background, and those that ended.
+/// List background jobs, running and ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft jobs\n  weft jobs trainer --log\n  weft jobs trainer --forget")]
 pub(crate) struct Jobs {
-    /// Only this one.
+    /// Name of one job [default: all]
     name: Option<String>,
-    /// Print what it printed.
+    /// Print the log of the job
     #[arg(long, requires = "name")]
     log: bool,
-    /// Forget one that ended, and its log.
+    /// Delete the record and the log of a job that ended
     #[arg(long, requires = "name", conflicts_with = "log")]
     forget: bool,
-    /// Print JSON.
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -45,7 +45,7 @@ impl Jobs {
         let of_name = |record: &Record| self.name.as_ref().is_none_or(|name| record.name == *name);
         let mine: Vec<(Job, Record)> = known.into_iter().filter(|(_, record)| of_name(record)).collect();
         if let (Some(name), true) = (&self.name, mine.is_empty()) {
-            return Err(Misuse(format!("there is no job `{name}`; `weft jobs` lists them")).into());
+            return Err(Misuse(format!("find job `{name}`: there is none of this name; `weft jobs` lists all")).into());
         }
         if self.log {
             let path = mine[0].0.log();
@@ -54,7 +54,9 @@ impl Jobs {
         if self.forget {
             let (job, record) = &mine[0];
             if job.is_held() {
-                return Err(Misuse(format!("forget {}: it runs; `weft stop` ends it", record.name)).into());
+                return Err(
+                    Misuse(format!("forget {}: it still runs; end it with `weft stop` first", record.name)).into()
+                );
             }
             job.remove();
             return print(&format!("{} is forgotten\n", record.name));
@@ -124,35 +126,35 @@ fn length(seconds: u64) -> String {
     }
 }
 
-/// Let a program launch nothing until it is resumed.
+/// Suspend a program: it launches nothing until `weft resume`.
 ///
-/// What it launched is finished. Its memory stays its own, and its share goes to others.
+/// Kernels that it has launched finish. It keeps its memory; others get its share of GPU time.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft suspend trainer\n  weft resume trainer")]
 pub(crate) struct Suspend {
-    /// What `weft top` calls it.
+    /// Name of the program in `weft top`
     name: String,
 }
 
-/// Let a program that was suspended go on.
+/// Resume a suspended program.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft resume trainer")]
 pub(crate) struct Resume {
-    /// What `weft top` calls it.
+    /// Name of the program in `weft top`
     name: String,
 }
 
 impl Suspend {
     pub(crate) fn main(self) -> Result<()> {
         suspend(&self.name, true)?;
-        print(&format!("{} is suspended; `weft resume {}` lets it go on\n", self.name, self.name))
+        print(&format!("{} is suspended; `weft resume {}` resumes it\n", self.name, self.name))
     }
 }
 
 impl Resume {
     pub(crate) fn main(self) -> Result<()> {
         suspend(&self.name, false)?;
-        print(&format!("{} goes on\n", self.name))
+        print(&format!("{} is resumed\n", self.name))
     }
 }
 
@@ -165,15 +167,15 @@ pub(super) fn suspend(name: &str, suspended: bool) -> Result<()> {
     }
 }
 
-/// End a program that runs in the background.
+/// End a background job.
 ///
-/// It is asked to end (SIGTERM), and killed when it has not after a while.
+/// Sends SIGTERM, and SIGKILL if the job has not ended after --patience.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  weft stop trainer\n  weft stop trainer --patience 60")]
 pub(crate) struct Stop {
-    /// The job.
+    /// Name of the job
     name: String,
-    /// How many seconds it has to end.
+    /// Time that the job has to end before it is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     patience: u64,
 }
@@ -182,7 +184,7 @@ impl Stop {
     pub(crate) fn main(self) -> Result<()> {
         let job = Job::named(&self.name)?;
         let group = || job.read()?.process.and_then(|process| Pid::from_raw(process as i32));
-        let nobody = || Misuse(format!("there is no job `{}` that runs; `weft jobs` lists them", self.name));
+        let nobody = || Misuse(format!("stop `{}`: no job of this name runs; `weft jobs` lists all", self.name));
         group().filter(|_| job.is_held()).ok_or_else(nobody)?;
         // One that is being started again looks whether it is to, once it has written down as what.
         job.end_for_good()?;

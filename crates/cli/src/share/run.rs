@@ -22,39 +22,40 @@ use std::time::Duration;
 
 /// Run a program under a share of a GPU.
 ///
-/// The program is not changed and does not notice: signals, exit code, input, output and working folder are as if it
-/// had been started by itself. The share can be changed while it runs, with `weft set`. Where no daemon shares GPUs
-/// yet, one is started; it ends a minute after the last program.
+/// The program runs unchanged: signals, exit code, input, output and working folder are as without Weft. `weft set`
+/// changes the share while it runs. `weft run` starts the daemon that shares GPUs if none runs; that daemon ends a minute
+/// after its last program.
 ///
-/// Where there are several GPUs, the program sees one of them: the one where what it asks for complements what others
-/// asked for, or an idle one; `weft explain` tells why. A program that names no limit may take a whole GPU.
+/// On a machine with several GPUs the program sees one of them. Weft picks one where the requested share fits beside what
+/// others requested; a program without --limit gets an idle GPU if there is one, and otherwise the least loaded. `weft
+/// explain` says why.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     share: ShareArguments,
-    /// The GPU to run on: its number, or its UUID or the beginning of it; several with commas between them; `all` [default:
-    /// one that has room, or what CUDA_VISIBLE_DEVICES says]
+    /// GPU to run on: a number, a UUID or its beginning, several separated by commas, or `all` [default:
+    /// CUDA_VISIBLE_DEVICES if it is set, else one with room]
     #[arg(long, value_name = "N|UUID")]
     gpu: Option<String>,
-    /// How many GPUs to run on, where it is not said on which
+    /// Number of GPUs to run on; Weft picks them [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "gpu", value_parser = clap::value_parser!(u32).range(1..))]
     gpus: Option<u32>,
-    /// Share the GPU's hardware in `time`, in turns, or in `space`, side by side under MPS; `auto` is what the daemon
-    /// finds best
-    #[arg(id = "way", long = "share", value_name = "WAY")]
+    /// Sharing mode: `temporal` (time slices), `spatial` (side by side under MPS), or `auto`: the daemon chooses [default:
+    /// auto]
+    #[arg(id = "way", long = "share", value_name = "MODE")]
     share_in: Option<rpc::Way>,
-    /// What `weft set` and `weft top` call it [default: the program's name]
+    /// Name for `weft set` and `weft top` [default: the program's file name]
     #[arg(long)]
     name: Option<String>,
-    /// Run it in the background, once there is room: `weft jobs` tells how it is, and where what it prints is kept
+    /// Run the program in the background as soon as there is room; `weft jobs` shows its state and its log
     #[arg(long)]
     detach: bool,
-    /// Wait until there is room for what it asks for, instead of failing
+    /// Wait until there is room for the share, instead of failing
     #[arg(long)]
     wait: bool,
-    /// A best-effort job makes room when a program that is not best-effort needs its memory: it is asked to end (SIGTERM),
-    /// killed when it has not after so many seconds, 30 where it is not said, and started again when there is room
+    /// End this best-effort job when a program of another class needs its memory, and start it again when there is room.
+    /// Weft sends SIGTERM, and SIGKILL after SECONDS [default: 30]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
     requeue: Option<u64>,
     /// The program and its arguments
@@ -72,7 +73,7 @@ Examples:
   weft set trainer --limit 40%";
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
-    let name = arguments.program.first().context("run nothing: name a program")?;
+    let name = arguments.program.first().context("run a program: name one")?;
     let file = program::find(name, std::env::var_os("PATH"))?;
     let gpu = arguments.gpu.clone().or_else(|| chosen_before(arguments.gpus));
     let asked = ShareAsked { way: arguments.share_in, gpu, gpus: arguments.gpus, ..arguments.share.asked() };

@@ -11,21 +11,21 @@ use share_client::{Answer, Change, Question};
 
 /// Change the share of a program that runs, or how many workers a model has.
 ///
-/// What is not said stays as it is. A share takes effect within milliseconds; memory that is in use already stays in
-/// use. Workers that are too many finish what they have.
+/// Options that are not given keep their value. New limits apply from the next kernel launch; memory already allocated is
+/// kept. Surplus workers finish the requests they have.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// What `weft top` calls it, or with --replicas the model
+    /// Name of the program in `weft top`; with --replicas, of the model
     #[arg(required_unless_present = "sharing")]
     name: Option<String>,
     #[command(flatten)]
     share: ShareArguments,
-    /// Let best-effort programs in by another rule, on all GPUs of this machine: weft, or, to compare with, unmanaged,
+    /// Controller that admits best-effort launches on all GPUs of this machine: weft; or, for comparison, unmanaged,
     /// slices=400us, gate, fikit, orion-like, tgs
-    #[arg(long, value_name = "RULE", conflicts_with_all = ["name", "ShareArguments"])]
+    #[arg(long, value_name = "CONTROLLER", conflicts_with_all = ["name", "ShareArguments"])]
     sharing: Option<String>,
-    /// Of a model that a running Weft serves: so many workers, or from some to some as the load asks for
+    /// Number of workers of a served model: fixed, or a range within which it follows the load
     #[arg(long, value_name = "N|MIN..MAX", conflicts_with_all = ["ShareArguments", "sharing"], requires = "name")]
     replicas: Option<Workers>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     }
     let share = arguments.share.asked();
     if share == ShareAsked::default() {
-        return Err(Misuse("change nothing: say what is to be different, such as --limit 40%".into()).into());
+        return Err(Misuse(format!("change {name}: say what to change, such as --limit 40%")).into());
     }
     let client = daemon::reach()?;
     match client.ask(&Question::Set(Change { name: name.clone(), share }))? {
@@ -83,8 +83,8 @@ fn set_rule(arguments: &Arguments) -> Result<()> {
         .map_err(|problem| Misuse(format!("change the controller: {problem}")))?;
     match daemon::reach()?.ask(&Question::Sharing(rule))? {
         Answer::Sharing(rule) if arguments.json => print_json(&json!({ "sharing": rule })),
-        Answer::Sharing(rule) => print(&format!("best-effort programs are let in by: {rule}\n")),
-        Answer::Error(error) => Err(Misuse(format!("change the rule: {error}")).into()),
-        _ => bail!("change the rule: the daemon answered something else"),
+        Answer::Sharing(rule) => print(&format!("controller for best-effort programs: {rule}\n")),
+        Answer::Error(error) => Err(Misuse(format!("change the controller: {error}")).into()),
+        _ => bail!("change the controller: the daemon answered something else"),
     }
 }

@@ -34,7 +34,9 @@ const SETTLED: Duration = Duration::from_millis(300);
 pub(super) fn start(name: &str, requeue: Option<u64>, program: &[OsString]) -> Result<()> {
     let job = Job::named(name)?;
     // Held for a moment only: whoever looks after the job takes it over.
-    drop(job.hold()?.ok_or_else(|| Misuse(format!("there is a job `{name}` already; choose another --name")))?);
+    drop(job.hold()?.ok_or_else(|| {
+        Misuse(format!("start job `{name}`: there is one of this name already; choose another --name"))
+    })?);
     job.remove();
     let own = std::env::current_exe().context("find this program")?;
     let before = std::env::args_os().len() - program.len();

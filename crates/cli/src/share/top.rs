@@ -5,32 +5,32 @@ mod screen;
 
 use super::daemon;
 use crate::output::{Misuse, print, print_json};
-use crate::table::align;
 use anyhow::Result;
 use clap::Args;
+use report::columns::align;
 use rows::{Order, rows};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Watch the programs that share GPUs.
+/// Show the programs that share GPUs, live.
 ///
 /// Keys: u, m, l, w and n sort by use, memory, launches, waiting and name, / filters by name, q quits.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Print once, as a table, and end
+    /// Print one table and exit
     #[arg(long)]
     once: bool,
-    /// Print once, as JSON, and end
+    /// Print the state as JSON and exit
     #[arg(long)]
     json: bool,
-    /// What to sort by
+    /// Column to sort by
     #[arg(long, value_enum, default_value_t = Order::Used)]
     sort: Order,
-    /// Show tenants whose name contains this
+    /// Only programs whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
-    /// How often to look
+    /// Time between updates
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: policy::Span,
 }

@@ -55,13 +55,13 @@ impl Whereabouts {
                 None => "uses no GPU at the moment".to_owned(),
             };
             let (class, request, limit) = (class_name(share.class), share.request, share.limit);
-            told += &format!("{} {place}: {class}, was promised {request} and may have {limit}", tenant.name);
+            told += &format!("{} {place}: {class}, request {request}, limit {limit}", tenant.name);
             if gpu.is_some() {
                 let (given, used) = (tenant.given_permille / 10, tenant.used_permille / 10);
-                told += &format!("; is given {given}% and uses {used}% now");
+                told += &format!("; granted {given}%, uses {used}%");
             }
             if tenant.boost_permille > share.request.permille() {
-                told += &format!("; its load asks for {}%", tenant.boost_permille / 10);
+                told += &format!("; its load needs {}%", tenant.boost_permille / 10);
             }
             told += "\n";
             let lines = [&tenant.placed, &tenant.note].into_iter().filter(|line| !line.is_empty());

@@ -5,8 +5,8 @@ use crate::output;
 
 /// Check a scenario and print it with every default spelled out.
 ///
-/// The result is a scenario itself, and the same one: it names no other files, because what was read from
-/// them is in it, and batch sizes that cannot meet the objective are left out.
+/// The output is an equivalent scenario in one file: it contains what was read from other files, and leaves out batch sizes
+/// that cannot meet the objective.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {

@@ -3,18 +3,17 @@
 use super::options::File;
 use super::parallel;
 use crate::output;
-use crate::page::text::{count, decimal, percent, rate, share};
-use crate::table::{align, row};
 use clap::builder::PossibleValuesParser;
+use report::columns::{align, row};
+use report::numbers::{count, decimal, percent, rate, share};
 use sim::elastic::{NAMES, Report, Scenario};
 
-/// Scale functions with their load on a simulated cluster and show what each policy makes of it.
+/// Scale functions with their load on a simulated cluster and compare policies.
 ///
-/// A scenario of this kind is a TOML file with a cluster, functions with their profile, objective and load, and training
-/// jobs. Workers are started, stretched, placed and removed in virtual time; the policy `weft` is the code that runs
-/// live. Prints the part of requests that were not answered in time, GPU seconds in use, the part of them that nobody
-/// computed in, workers that were started, what training did of what it does alone, and requests answered in time, a
-/// second and for each GPU in use.
+/// The scenario is a TOML file with a cluster, functions with their profile, objective and load, and training jobs. Each
+/// policy starts, boosts, places and stops workers in virtual time; the policy `weft` is the code that runs live. Prints
+/// the part of requests that missed their objective, GPU seconds in use and their idle part, the number of workers started,
+/// the speed of training compared with alone, and requests answered in time, a second and per GPU in use.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -26,15 +25,15 @@ pub(super) struct Arguments {
     #[arg(value_parser = PossibleValuesParser::new(NAMES), default_values_t = NAMES.map(String::from))]
     policies: Vec<String>,
 
-    /// Seed to use instead of the scenario's
+    /// Seed [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
 
-    /// Multiply every function's load
+    /// Factor on every function's load
     #[arg(long, value_name = "FACTOR", value_parser = factor, default_value = "1")]
     load: f64,
 
-    /// GPUs to have instead of the scenario's
+    /// Number of GPUs [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     gpus: Option<u16>,
 

@@ -3,17 +3,17 @@
 use super::options::{Comparison, File};
 use super::parallel;
 use crate::output;
-use crate::page::Estimate;
-use crate::page::text::{percent_tick, rate};
-use crate::table::align;
+use report::Estimate;
+use report::columns::align;
+use report::numbers::{percent_tick, rate};
 use serde::Serialize;
 use sim::{Scenario, Search};
 
 /// Find the highest rate that each policy can serve.
 ///
-/// That is the highest rate at which few enough requests are late, refused or lost: of all requests taken
-/// together, and of every model on its own. Each policy is searched with several seeds, on all cores; the
-/// scenario's own rate and policy do not matter. The fluid bound is what no policy could exceed.
+/// Goodput is the highest rate at which no more than --limit of the requests are late, refused or lost: of all requests
+/// together, and of each model on its own. The search runs each policy with several seeds, on all cores, and ignores the
+/// scenario's own rate and policy. No policy can exceed the fluid bound.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// The file that every command reads.
 #[derive(Debug, Args)]
 pub(super) struct File {
-    /// The scenario, a TOML file, or - for stdin; files that it names are relative to its folder
+    /// Scenario, a TOML file, or - for stdin; paths in it are relative to its folder
     #[arg(value_name = "SCENARIO")]
     pub(super) path: PathBuf,
 }
@@ -21,11 +21,11 @@ pub(super) struct Comparison {
     #[arg(default_values_t = sim::POLICIES.map(String::from))]
     pub(super) policies: Vec<String>,
 
-    /// Seeds to try for each policy: the scenario's and those that follow it
+    /// Number of seeds for each policy, beginning with the scenario's
     #[arg(long, value_name = "N", default_value = "3", value_parser = seeds, allow_negative_numbers = true)]
     pub(super) seeds: NonZeroU32,
 
-    /// The part of requests that may be late, refused or lost
+    /// Largest part of requests that may be late, refused or lost
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = limit)]
     pub(super) limit: f64,
 }

@@ -1,9 +1,9 @@
 //! `weft sim placement`: instances that come and go, and how many GPUs each policy needs for them.
 
 use crate::output::{self, Misuse};
-use crate::page::text::{count, decimal, rate, share};
-use crate::table::{align, row};
 use clap::builder::PossibleValuesParser;
+use report::columns::{align, row};
+use report::numbers::{count, decimal, rate, share};
 use serde::Serialize;
 use sim::placement::{Bound, Cluster, NAMES, Report, Trace, bound, parse, replay};
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 /// Place instances that start and stop, and count the GPUs that each policy needs.
 ///
-/// Replays an event trace through the code that places instances. A line of the file is a dictionary with Time, Action
+/// Replays an event trace through the code that places instances. Each line of the file is a dictionary with Time, Action
 /// (start or delete) and Instance: service_name, type (inference, training or llm-inference), gpu_num, sm_requests and
-/// sm_limits as parts of a GPU, and memory in GB for each GPU. Prints the most and the mean number of GPUs in use, what
-/// lies idle of them, how many instances were moved, and how long a decision took.
+/// sm_limits as parts of a GPU, and memory in GB for each GPU. Prints the highest and the mean number of GPUs in use, their
+/// idle part, the number of instances moved, and the time of a decision.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// The event trace, one Python dictionary or JSON object a line
+    /// Event trace, one Python dictionary or JSON object per line
     #[arg(value_name = "FILE")]
     path: PathBuf,
 
@@ -27,15 +27,16 @@ pub(super) struct Arguments {
     #[arg(value_parser = PossibleValuesParser::new(NAMES), default_values_t = NAMES.map(String::from))]
     policies: Vec<String>,
 
-    /// GPUs in a machine; an LLM is divided within one
+    /// Number of GPUs in a machine; an LLM is divided within one machine
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u16).range(1..=64))]
     node_gpus: u16,
 
-    /// Memory of a GPU, in GB
+    /// Memory of each GPU, in GB
     #[arg(long, value_name = "GB", default_value = "40", value_parser = clap::value_parser!(u32).range(1..=4096))]
     gpu_memory: u32,
 
-    /// Deal out anew what instances ask for, among those of a type: whether a policy is good or lucky
+    /// Seed for shuffling the requests among instances of a type, to tell a good policy from a lucky one [default: no
+    /// shuffling]
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
 

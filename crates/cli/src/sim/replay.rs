@@ -3,18 +3,18 @@
 use crate::output::{Misuse, print, print_json, reason};
 use std::path::PathBuf;
 
-/// Replay a journal of a live scheduler, or of how programs shared a GPU, and compare every decision.
+/// Replay a journal of a live scheduler or of a shared GPU, and compare every decision.
 ///
-/// `weft up --journal` writes down all that its scheduler was told and decided, a file for each pool of workers; `weft node
-/// --record` what was seen of the programs on a GPU and done about them, a file for each GPU. Fed to the same code again, the
-/// same news must lead to the same decisions; the first that differs is shown.
+/// `weft up --journal` writes every event and decision of its scheduler, one file for each pool of workers. `weft node
+/// --record` writes every observation and action on a GPU, one file for each GPU. The replay feeds the events to the same
+/// code, which must make the same decisions, and shows the first difference.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// A journal, from the folder `journal` of the state folder or from that of `--record`
+    /// Journal, from the folder `journal` in the state folder or from the folder of --record
     #[arg(value_name = "JOURNAL")]
     path: PathBuf,
-    /// The policy that was live; a journal of sharing says it itself
+    /// Policy that was live; a journal of a shared GPU names its own
     #[arg(long, value_name = "POLICY", default_value = "weft", value_parser = super::options::policy_name())]
     policy: String,
     /// Print JSON

@@ -4,23 +4,24 @@ use super::goodput::{self, PolicyGoodput};
 use super::options::{Comparison, File};
 use super::parallel;
 use crate::output::{self, WholeFile};
-use crate::page::text::{count, rate};
-use crate::page::{PageData, Point, PolicyData, render};
+use report::numbers::{count, rate};
+use report::sweep::render;
+use report::{Point, PolicyData, SweepPage};
 use sim::{GpuGroup, Report, Scenario, Spacing};
 use std::path::{Path, PathBuf};
 
 /// Compare policies on a scenario and write a page of charts.
 ///
-/// Finds the goodput of each policy as `weft sim goodput` does, runs each from a tenth of the best goodput to
-/// a tenth above it, and writes one HTML file that needs no network and prints well. The first policy is the
-/// one the page is about. Prints where the page is.
+/// Finds the goodput of each policy as `weft sim goodput` does, runs each from a tenth of the best goodput to a tenth above
+/// it, and writes one HTML file that needs no network and prints well. The page highlights the first policy. Prints the
+/// path of the page.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     #[command(flatten)]
     file: File,
 
-    /// Where to write the page, or - for stdout; a file there is replaced once the page is whole
+    /// File for the page, or - for stdout; an existing file is replaced once the page is complete
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
@@ -50,7 +51,7 @@ pub(super) fn main(arguments: &Arguments) -> anyhow::Result<()> {
     output::print(&format!("{path}\n"))
 }
 
-fn data(arguments: &Arguments, scenario: &Scenario) -> PageData {
+fn data(arguments: &Arguments, scenario: &Scenario) -> SweepPage {
     let comparison = &arguments.comparison;
     let found = goodput::measure(scenario, comparison);
     let bound = sim::bound::goodput(scenario, comparison.limit);
@@ -62,7 +63,7 @@ fn data(arguments: &Arguments, scenario: &Scenario) -> PageData {
         goodput_worst: policy.worst(),
         points,
     });
-    PageData {
+    SweepPage {
         title: arguments.file.name(),
         summary: summary(scenario, comparison),
         policies: policies.collect(),

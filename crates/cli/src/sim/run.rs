@@ -2,29 +2,29 @@
 
 use super::options::{File, policy_name};
 use crate::output;
-use crate::page::text::{count, decimal, mean, percent, rate, share};
-use crate::table::{align, row};
+use report::columns::{align, row};
+use report::numbers::{count, decimal, mean, percent, rate, share};
 use sim::{GpuGroup, Percentiles, Report, Scenario};
 
-/// Run a scenario once and show what became of its requests.
+/// Run a scenario once and report the outcome of its requests.
 ///
-/// Prints the rates that were offered and answered in time, why requests were bad, batch sizes, queueing and
-/// latency, how busy each GPU was, and the fluid bound: what no policy could exceed.
+/// Prints the offered rate and the rate answered in time, why requests were bad, batch sizes, queueing and latency, the
+/// utilization of each GPU, and the fluid bound, which no policy can exceed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     #[command(flatten)]
     file: File,
 
-    /// Policy to use instead of the scenario's
+    /// Policy [default: the scenario's]
     #[arg(long, value_parser = policy_name())]
     policy: Option<String>,
 
-    /// Requests a second over all models, instead of the scenario's rate
+    /// Requests a second over all models [default: the scenario's]
     #[arg(long, value_parser = offered, allow_negative_numbers = true)]
     rate: Option<f64>,
 
-    /// Seed to use instead of the scenario's
+    /// Seed [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
     seed: Option<u64>,
 

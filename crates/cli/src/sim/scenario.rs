@@ -2,13 +2,10 @@
 
 use super::options::File;
 use crate::output::{Misuse, reason};
+use harness::{read_text, read_text_from};
 use sim::{Scenario, ScenarioError};
-use std::fs;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-
-/// A file beyond this is no scenario, profile or trace, but perhaps a device without an end.
-const BYTES_MAX: u64 = 1 << 30;
 
 impl File {
     /// Reads the scenario.
@@ -16,14 +13,14 @@ impl File {
         let name = self.name();
         let folder = self.folder();
         let text = self.text()?;
-        let named = |path: &str| open(&folder.join(path)).map_err(|error| reason(&error));
+        let named = |path: &str| read_text(&folder.join(path)).map_err(|error| reason(&error));
         sim::parse(&name, &text, &named).map_err(|error| self.misuse(error))
     }
 
     /// Reads the scenario of an elastic cluster.
     pub(super) fn read_elastic(&self) -> Result<sim::elastic::Scenario, Misuse> {
         let folder = self.folder();
-        let named = |path: &str| open(&folder.join(path)).map_err(|error| reason(&error));
+        let named = |path: &str| read_text(&folder.join(path)).map_err(|error| reason(&error));
         sim::elastic::parse(&self.name(), &self.text()?, &named).map_err(|error| self.misuse(error))
     }
 
@@ -46,8 +43,8 @@ impl File {
 
     fn text(&self) -> Result<String, Misuse> {
         let text = match self.is_stdin() {
-            true => text(io::stdin().lock(), BYTES_MAX),
-            false => open(&self.path),
+            true => read_text_from(io::stdin().lock()),
+            false => read_text(&self.path),
         };
         text.map_err(|error| Misuse(format!("read scenario {}: {}", self.name(), reason(&error))))
     }
@@ -70,23 +67,10 @@ impl File {
     }
 }
 
-/// The text of a file that is not without an end.
-pub(crate) fn open(path: &Path) -> io::Result<String> {
-    text(fs::File::open(path)?, BYTES_MAX)
-}
-
-fn text(from: impl Read, bytes_max: u64) -> io::Result<String> {
-    let mut text = String::new();
-    from.take(bytes_max + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > bytes_max {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {} MiB", bytes_max >> 20)));
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// Reads a scenario of this text from a folder that also has a broken trace.
     fn check(text: &[u8], expected: &str) {
@@ -119,17 +103,5 @@ mod tests {
             "read scenario s.toml:2: unknown key `{key}`, did you mean `rate`? expected one of: seed, warmup, \
              duration, policy, rate, noise, popularity, models, cluster, network, arrivals, model"
         )
-    }
-
-    #[test]
-    fn a_device_without_an_end_is_no_scenario() {
-        struct Endless;
-        impl Read for Endless {
-            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                buffer.fill(b' ');
-                Ok(buffer.len())
-            }
-        }
-        assert_eq!(text(Endless, 1 << 20).unwrap_err().to_string(), "it is larger than 1 MiB");
     }
 }

@@ -3,17 +3,16 @@
 use super::options::File;
 use super::parallel;
 use crate::output;
-use crate::page::text::{decimal, rate, share};
-use crate::table::{align, row};
 use clap::builder::PossibleValuesParser;
+use report::columns::{align, row};
+use report::numbers::{decimal, rate, share};
 use sim::sharing::{NAMES, Report, Scenario, TenantReport};
 
-/// Share one simulated GPU between programs and show what each policy makes of it.
+/// Share one simulated GPU between programs and compare policies.
 ///
-/// A scenario of this kind is a TOML file with a GPU and its tenants: kernels and gaps, a class, a priority and a share.
-/// It is run kernel by kernel, in virtual time; the policy `weft` is the code that runs live. For each tenant prints
-/// how long its requests took, how many were answered a second, both also beside what the tenant reaches alone, and
-/// the part of the GPU's time that it used.
+/// The scenario is a TOML file with a GPU and its tenants: kernels and gaps, a class, a priority and a share. The simulator
+/// runs it kernel by kernel in virtual time; the policy `weft` is the code that runs live. For each tenant it prints the
+/// latency of requests, the requests answered a second, both compared with the tenant alone, and the GPU time used.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -25,7 +24,7 @@ pub(super) struct Arguments {
     #[arg(value_parser = PossibleValuesParser::new(NAMES), default_values_t = NAMES.map(String::from))]
     policies: Vec<String>,
 
-    /// Seed to use instead of the scenario's
+    /// Seed [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
 

@@ -1,7 +1,5 @@
 //! GPUs, as far as there are any: whoever can ask the driver tells the metrics port.
 
-use std::sync::Arc;
-
 /// A GPU at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuView {
@@ -21,5 +19,8 @@ pub struct GpuView {
     pub memory_total_bytes: u64,
 }
 
-/// Asks for all GPUs. Called once a second on a thread that may wait.
-pub type GpuSource = Arc<dyn Fn() -> Vec<GpuView> + Send + Sync>;
+/// Where the metrics port learns of GPUs.
+pub trait GpuSource: Send + Sync {
+    /// All GPUs at this moment. Called once a second on a thread that may wait.
+    fn gpus(&self) -> Vec<GpuView>;
+}

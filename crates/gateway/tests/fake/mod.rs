@@ -1,7 +1,7 @@
 //! A gateway whose scheduler and workers are a few lines: models that echo, refuse, fail, never answer, or answer when
 //! they are let.
 
-use gateway::{Gateway, Links};
+use gateway::{Gateway, Links, OrderOutcome};
 use policy::Span;
 use rpc::{
     Arrival, Catalog, DataType, Entry, Failure, Grant, Kind, Line, ModelInfo, ModelSpec, NotFound, Order, OrderError,
@@ -68,24 +68,43 @@ pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
 pub(crate) fn gateway(held: watch::Receiver<bool>) -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
     let arrivals = Arc::new(Mutex::new(Vec::new()));
     let own: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
-    let (told, for_arrival) = (arrivals.clone(), own.clone());
-    let for_part = own.clone();
-    let gateway = Gateway::new(
-        1,
-        Links {
-            undelivered: Box::new(|_, _, _| {}),
-            arrival: Box::new(move |arrival| {
-                told.lock().unwrap().push(arrival);
-                decide(for_arrival.get().unwrap(), arrival);
-                true
-            }),
-            part: Box::new(move |part| run(for_part.get().unwrap(), part, &held)),
-            order: Box::new(order),
-        },
-    );
+    let cluster = Cluster { gateway: own.clone(), arrivals: arrivals.clone(), held };
+    let gateway = Gateway::new(1, cluster);
     gateway.publish(catalog());
     let _ = own.set(gateway.clone());
     (gateway, arrivals)
+}
+
+/// Stands in for the scheduler and the nodes.
+struct Cluster {
+    gateway: Arc<OnceLock<Arc<Gateway>>>,
+    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    held: watch::Receiver<bool>,
+}
+
+impl Links for Cluster {
+    fn announce(&self, arrival: Arrival) -> bool {
+        self.arrivals.lock().unwrap().push(arrival);
+        decide(self.gateway.get().unwrap(), arrival);
+        true
+    }
+
+    fn send_part(&self, part: Part) {
+        run(self.gateway.get().unwrap(), part, &self.held);
+    }
+
+    fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
+
+    fn order(&self, order: Order) -> OrderOutcome {
+        let (sender, receiver) = oneshot::channel();
+        let outcome = match order {
+            Order::Load { name } | Order::Unload { name } if name == "missing" => Err(NotFound::Model(name).into()),
+            Order::Load { name } if name == "fails" => Err(OrderError::Invalid("the file is corrupt".into())),
+            _ => Ok(()),
+        };
+        let _ = sender.send(outcome);
+        receiver
+    }
 }
 
 fn name(gateway: &Gateway, model: u32) -> String {
@@ -126,27 +145,16 @@ fn run(gateway: &Arc<Gateway>, part: Part, held: &watch::Receiver<bool>) {
         let tensors = inputs.iter().map(renamed).collect();
         let outputs = Outputs { tensors, computed: Span::from_micros(50), batch_size: 1, leads: true };
         match model.as_str() {
-            "fails" => answer(Err(Failure::Model("ValueError: no".into()))),
+            "fails" => answer.reply(Err(Failure::Model("ValueError: no".into()))),
             "held" => {
                 let mut held = held.clone();
                 tokio::spawn(async move {
                     if held.wait_for(|held| !held).await.is_ok() {
-                        answer(Ok(outputs));
+                        answer.reply(Ok(outputs));
                     }
                 });
             }
-            _ => answer(Ok(outputs)),
+            _ => answer.reply(Ok(outputs)),
         }
     }
-}
-
-fn order(order: Order) -> oneshot::Receiver<Result<(), OrderError>> {
-    let (sender, receiver) = oneshot::channel();
-    let outcome = match order {
-        Order::Load { name } | Order::Unload { name } if name == "missing" => Err(NotFound::Model(name).into()),
-        Order::Load { name } if name == "fails" => Err(OrderError::Invalid("the file is corrupt".into())),
-        _ => Ok(()),
-    };
-    let _ = sender.send(outcome);
-    receiver
 }

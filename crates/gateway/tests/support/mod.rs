@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every test uses a part of this")]
 
 use gateway::http::{HttpConfig, serve};
-use gateway::{Gateway, Links};
+use gateway::{Gateway, Links, OrderOutcome};
 use policy::{Reason, Span};
 use rpc::{
     Arrival, Catalog, DataType, Entry, Failure, Grant, Kind, Line, ModelInfo, ModelSpec, NotFound, Order, OrderError,
@@ -45,12 +45,31 @@ pub fn gateway() -> Arc<Gateway> {
 /// The same, whose model `held` answers as soon as nothing is held any more.
 fn gateway_that_holds(held: watch::Sender<bool>) -> Arc<Gateway> {
     let own: Arc<OnceLock<Weak<Gateway>>> = Arc::default();
-    let reach = |own: &Arc<OnceLock<Weak<Gateway>>>| own.get().and_then(Weak::upgrade);
-    let arrival = {
-        let own = own.clone();
-        move |arrival: Arrival| reach(&own).map(|gateway| schedule(&gateway, arrival, &held)).is_some()
-    };
-    let order = |order: Order| {
+    let gateway = Gateway::new(1, Cluster { gateway: own.clone(), held });
+    let _ = own.set(Arc::downgrade(&gateway));
+    gateway.publish(catalog());
+    gateway
+}
+
+/// Stands in for the scheduler and the nodes.
+struct Cluster {
+    gateway: Arc<OnceLock<Weak<Gateway>>>,
+    held: watch::Sender<bool>,
+}
+
+impl Links for Cluster {
+    fn announce(&self, arrival: Arrival) -> bool {
+        let gateway = self.gateway.get().and_then(Weak::upgrade);
+        gateway.map(|gateway| schedule(&gateway, arrival, &self.held)).is_some()
+    }
+
+    fn send_part(&self, part: Part) {
+        work(part);
+    }
+
+    fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
+
+    fn order(&self, order: Order) -> OrderOutcome {
         let (tell, told) = oneshot::channel();
         let answer = match order {
             Order::Load { name } | Order::Unload { name } => match name.as_str() {
@@ -64,19 +83,7 @@ fn gateway_that_holds(held: watch::Sender<bool>) -> Arc<Gateway> {
         };
         let _ = tell.send(answer);
         told
-    };
-    let gateway = Gateway::new(
-        1,
-        Links {
-            arrival: Box::new(arrival),
-            part: Box::new(work),
-            undelivered: Box::new(|_, _, _| {}),
-            order: Box::new(order),
-        },
-    );
-    let _ = own.set(Arc::downgrade(&gateway));
-    gateway.publish(catalog());
-    gateway
+    }
 }
 
 fn schedule(gateway: &Arc<Gateway>, arrival: Arrival, held: &watch::Sender<bool>) {
@@ -113,7 +120,7 @@ fn schedule(gateway: &Arc<Gateway>, arrival: Arrival, held: &watch::Sender<bool>
 fn work(part: Part) {
     for payload in part.payloads {
         let echo = |tensor: &Tensor| Tensor { name: "y".into(), ..tensor.clone() };
-        (payload.answer)(match part.model {
+        payload.answer.reply(match part.model {
             FAIL => Err(Failure::Model("ValueError: no".into())),
             _ => Ok(Outputs {
                 tensors: payload.inputs.iter().take(1).map(echo).collect(),

@@ -1,7 +1,7 @@
 //! A node in a scratch folder, and short ways to say what is asked of it and what is expected.
 
 use bytes::Bytes;
-use node::{Config, Environment, Node};
+use node::{Config, Environment, Node, SchedulerLink};
 use rpc::{
     Answer, DataType, FromNode, Kind, ModelInfo, ModelSpec, Part, Payload, Tensor, TensorSpec, ToNode, WorkerId,
 };
@@ -26,6 +26,16 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
 pub(crate) enum Event {
     Told(FromNode),
     Answered(u64, Answer),
+}
+
+/// Stands in for the scheduler.
+struct Events(Sender<Event>);
+
+impl SchedulerLink for Events {
+    fn report(&self, news: FromNode) {
+        // Nobody listens when the test is over.
+        let _ = self.0.send(Event::Told(news));
+    }
 }
 
 /// A node under test.
@@ -58,11 +68,9 @@ impl Bench {
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let (sender, events) = channel();
-        let tell = sender.clone();
         let mut config = config(folder.path());
         change(&mut config);
-        let node =
-            Node::start(config, RUNTIME.handle().clone(), move |told| drop(tell.send(Event::Told(told)))).unwrap();
+        let node = Node::start(config, RUNTIME.handle().clone(), Events(sender.clone())).unwrap();
         Bench { node: Some(node), folder, events, sender, next: Mutex::new(0) }
     }
 

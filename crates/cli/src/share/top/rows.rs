@@ -1,7 +1,7 @@
 //! What `weft top` shows, as rows of text: the same on a screen and in a table.
 
-use crate::table::row;
 use clap::ValueEnum;
+use report::columns::row;
 use rpc::share::class_name;
 use share_client::{Status, TenantStatus};
 
@@ -23,19 +23,8 @@ pub(crate) enum Order {
 /// A row of titles, and a row for each tenant on each GPU.
 pub(crate) fn rows(status: &Status, order: Order, filter: &str) -> Vec<Vec<String>> {
     let titles = [
-        "tenant",
-        "gpu",
-        "class",
-        "prio",
-        "request",
-        "limit",
-        "given",
-        "used",
-        "memory",
-        "of",
-        "launch/s",
-        "waiting",
-        "held how, and why",
+        "TENANT", "GPU", "CLASS", "PRIO", "REQUEST", "LIMIT", "GRANTED", "USED", "MEMORY", "OF", "LAUNCH/S", "WAITING",
+        "THROTTLE", "REASON",
     ];
     let mut rows = vec![row(titles)];
     for gpu in &status.gpus {
@@ -70,7 +59,9 @@ fn sorted<'a>(tenants: &'a [TenantStatus], order: Order, filter: &str) -> impl I
 
 fn describe(tenant: &TenantStatus, gpu: &str, memory_most: u64) -> Vec<String> {
     let share = &tenant.share;
-    vec![
+    // The daemon writes what is done about a program, and behind a colon for whom and why.
+    let (throttle, reason) = tenant.note.split_once(": ").unwrap_or((&tenant.note, ""));
+    let mut row = vec![
         tenant.name.clone(),
         gpu.to_owned(),
         class_name(share.class).to_owned(),
@@ -83,8 +74,9 @@ fn describe(tenant: &TenantStatus, gpu: &str, memory_most: u64) -> Vec<String> {
         if memory_most == 0 { "-".to_owned() } else { gibibytes(memory_most) },
         tenant.launches_per_second.to_string(),
         percent(tenant.waiting_permille),
-        if tenant.note.is_empty() { "-".to_owned() } else { tenant.note.clone() },
-    ]
+    ];
+    row.extend([throttle, reason].map(|text| if text.is_empty() { "-".to_owned() } else { text.to_owned() }));
+    row
 }
 
 fn percent(permille: u32) -> String {
@@ -122,5 +114,20 @@ mod tests {
         assert_eq!(names(Order::Memory, "tra"), ["train", "trace"]);
         let shown = rows(&status, Order::Name, "serve");
         assert_eq!(shown[1][6..10], ["0.0%", "65.5%", "1.00GiB", "8.00GiB"]);
+        assert_eq!(shown[1][12..], ["-", "-"]);
+    }
+
+    #[test]
+    fn a_throttled_program_shows_how_and_why() {
+        let shown = |note: &str| {
+            let tenant = TenantStatus { note: note.into(), ..TenantStatus::default() };
+            describe(&tenant, "0", 0)[12..].to_vec()
+        };
+        assert_eq!(shown("on 75% of the SMs: serve takes 1.10 of what it takes alone")[0], "on 75% of the SMs");
+        assert_eq!(
+            shown("held: serve takes 1.10 of what it takes alone")[1],
+            "serve takes 1.10 of what it takes alone"
+        );
+        assert_eq!(shown("suspended"), ["suspended", "-"]);
     }
 }
