@@ -4,8 +4,10 @@
 //! is gone its workers finish what they have and stay, and the next one is told of them (`roster.rs`).
 
 use crate::roster::Roster;
+use crate::sharing::Gpus;
 use crate::{Config, Node};
 use anyhow::{Context, Result};
+use policy::placement::nodes::Capacity;
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
 use rpc::connections::Connections;
 use rpc::{FromNode, Incarnation, NodeHello, Part, Payload, WorkerId, timing};
@@ -55,7 +57,7 @@ pub async fn run(
 ) -> Result<()> {
     let incarnation = Incarnation::random();
     let patience = config.drain_timeout;
-    let membership = Arc::new(Membership::default());
+    let membership = Arc::new(Membership { capacity: capacity(), ..Membership::default() });
     let tell = membership.clone();
     let node = Arc::new(Node::start(config, tokio::runtime::Handle::current(), move |news| tell.tell(news))?);
     let door = Door { node: Arc::downgrade(&node), incarnation, token: remote.token.clone() };
@@ -83,9 +85,17 @@ pub async fn run(
     Ok(())
 }
 
+/// The cores and GPUs of this machine.
+fn capacity() -> Capacity {
+    let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32);
+    Capacity { cores, gpus: Gpus::find().gpus.iter().map(|gpu| gpu.memory_bytes).collect() }
+}
+
 /// What a scheduler knows of this node, and the way to the one that it has joined.
 #[derive(Default)]
 struct Membership {
+    /// What this machine has.
+    capacity: Capacity,
     state: Mutex<State>,
     /// Something about the workers changed.
     changed: Notify,
@@ -148,6 +158,7 @@ impl Membership {
             address: remote.address.as_str().into(),
             workers: state.roster.running(),
             leaving: state.roster.is_leaving(),
+            capacity: Some(self.capacity.clone()),
         };
         drop(send.send(cluster::from_hello(hello)));
         state.scheduler = Some(send);
