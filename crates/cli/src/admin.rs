@@ -494,6 +494,9 @@ fn explanation(name: &str, version: &Value) -> String {
     for worker in version["placed"].as_array().into_iter().flatten() {
         let (number, node, state) = (&worker["worker"], text(&worker["node"]), text(&worker["state"]));
         told += &format!("  worker {number} on {node}: {state}, {} batches\n", worker["batches"]);
+        if let Some(why) = worker["why"].as_str().filter(|why| !why.is_empty()) {
+            told += &format!("    on this node because {why}\n");
+        }
     }
     let scaling = &version["scaling"];
     match (scaling.is_null(), version["workers"].is_number()) {

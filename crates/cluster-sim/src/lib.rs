@@ -12,7 +12,8 @@
 //! 4. Whoever was told to end has ended [`rpc::timing::DRAIN`] later.
 //! 5. A model that is served is never unknown to a gateway that has heard of it.
 //! 6. Two seconds after everything is back, requests are answered, and every model has the workers it should have.
-//! 7. When all is quiet, nothing is left: no request in flight, no batch, no worker that only one side knows.
+//! 7. When all is quiet, nothing is left: no request in flight, no batch, no worker that only one side knows; and workers
+//!    are spread: no node has two more than its part of them.
 
 #![forbid(unsafe_code)]
 

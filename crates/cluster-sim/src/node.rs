@@ -95,6 +95,7 @@ impl NodePart {
             address: index.to_string().into(),
             workers: self.roster.running(),
             leaving: self.roster.is_leaving(),
+            capacity: None,
         }
     }
 

@@ -881,7 +881,7 @@ impl<'a> World<'a> {
             return self.at(self.now + BACK, Event::Probe);
         }
         self.say(|| "probes".into());
-        self.check_workers();
+        self.check_workers(false);
         for index in 0..self.gateways.len() {
             for model in 0..self.plan.workers.len() {
                 let end = self.gateways[index].as_ref().expect("it is there").end;

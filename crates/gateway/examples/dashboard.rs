@@ -222,6 +222,7 @@ fn overview(models: &[Model], second: u64) -> Overview {
             batches: second,
             restarts,
             last_error,
+            why: String::new(),
         }
     };
     let workers = models.iter().enumerate().flat_map(|model| [worker(model, 0), worker(model, 1)]);

@@ -137,7 +137,7 @@ impl Admin {
             let label = format!("{name}:{}", entry.spec.version);
             let workers = overview.workers.iter().filter(|view| view.model == label);
             let workers = workers.map(|view| {
-                json!({ "worker": view.worker.number(), "node": view.node, "state": view.state.name(), "batches": view.batches })
+                json!({ "worker": view.worker.number(), "node": view.node, "state": view.state.name(), "batches": view.batches, "why": view.why })
             });
             json!({
                 "version": entry.spec.version,

@@ -84,6 +84,7 @@ pub(crate) fn worker(id: u64, model: &str, busy: Span) -> WorkerView {
         batches: id,
         restarts: 0,
         last_error: None,
+        why: String::new(),
     }
 }
 

@@ -7,9 +7,11 @@ use crate::roster::Roster;
 use crate::scheduler_link::SchedulerLink;
 use crate::{Config, Node};
 use anyhow::{Context, Result};
+use policy::placement::nodes::Capacity;
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
 use rpc::connections::Connections;
 use rpc::{Answer, FromNode, Incarnation, NodeHello, Part, Payload, ReplyTo, WorkerId, timing};
+use share_client::Gpus;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -56,7 +58,7 @@ pub async fn run(
 ) -> Result<()> {
     let incarnation = Incarnation::random();
     let patience = config.drain_timeout;
-    let membership = Arc::new(Membership::default());
+    let membership = Arc::new(Membership { capacity: capacity(), ..Membership::default() });
     let node = Arc::new(Node::start(config, tokio::runtime::Handle::current(), membership.clone())?);
     let door = Door { node: Arc::downgrade(&node), incarnation, token: remote.token.clone() };
     let service = proto::node_server::NodeServer::new(door)
@@ -83,9 +85,17 @@ pub async fn run(
     Ok(())
 }
 
+/// The cores and GPUs of this machine.
+fn capacity() -> Capacity {
+    let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32);
+    Capacity { cores, gpus: Gpus::find().gpus.iter().map(|gpu| gpu.memory_bytes).collect() }
+}
+
 /// What a scheduler knows of this node, and the way to the one that it has joined.
 #[derive(Default)]
 struct Membership {
+    /// What this machine has.
+    capacity: Capacity,
     state: Mutex<State>,
     /// Something about the workers changed.
     changed: Notify,
@@ -154,6 +164,7 @@ impl Membership {
             address: remote.address.as_str().into(),
             workers: state.roster.running(),
             leaving: state.roster.is_leaving(),
+            capacity: Some(self.capacity.clone()),
         };
         drop(send.send(cluster::from_hello(hello)));
         state.scheduler = Some(send);

@@ -26,6 +26,7 @@ pub mod policies;
 pub mod sharing;
 pub mod placement;
 pub mod autoscale;
+pub mod deployment;
 
 pub use admission::{Admission, PRIORITIES};
 pub use batching::{Candidate, Network, Outlook, candidate, target_batch};

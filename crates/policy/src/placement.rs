@@ -29,6 +29,7 @@ mod moves;
 mod polish;
 pub mod policies;
 pub mod machine;
+pub mod nodes;
 
 pub use crate::sharing::WHOLE;
 pub use demand::{Demand, Kind, Need};

@@ -262,6 +262,9 @@ pub struct WorkerView {
     pub restarts: u64,
     /// What it died of the last time.
     pub last_error: Option<String>,
+    /// Why it is on that node; empty where its node brought it along.
+    #[serde(default)]
+    pub why: String,
 }
 
 /// What a worker is doing.

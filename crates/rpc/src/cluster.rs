@@ -7,6 +7,7 @@ use crate::{
     Answer, Arrival, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent, Refusal,
     Running, Tensor, ToGateway, ToNode, WorkerId, session_of,
 };
+use policy::placement::nodes::Capacity;
 use policy::{Reason, Span};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ pub const PROTOCOL_KEY: &str = "weft-protocol";
 pub const NODE_KEY: &str = "weft-node";
 /// The largest message between machines: a batch of tensors, or a catalog. A larger one ends its stream.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// GPUs that a node may say it has; more are left out.
+const NODE_GPUS_MAX: usize = 256;
 
 /// Adds to a request what everybody must bring: the version of the protocol and the join token.
 pub fn introduce<T>(request: &mut tonic::Request<T>, token: Option<&str>) -> Result<(), Nonsense> {
@@ -217,6 +220,7 @@ pub fn from_hello(hello: NodeHello) -> proto::FromNode {
         incarnation: hello.incarnation.0,
         workers: hello.workers.into_iter().map(running).collect(),
         leaving: hello.leaving,
+        capacity: hello.capacity.map(|Capacity { cores, gpus }| proto::Capacity { cores, gpu_bytes: gpus }),
     };
     proto::FromNode { message: Some(from_node::Message::Hello(hello)) }
 }
@@ -237,6 +241,10 @@ pub fn to_hello(hello: proto::Hello) -> Result<NodeHello, Nonsense> {
         address: hello.address.into(),
         workers: hello.workers.into_iter().map(running).collect::<Result<_, _>>()?,
         leaving: hello.leaving,
+        capacity: hello.capacity.map(|proto::Capacity { cores, mut gpu_bytes }| {
+            gpu_bytes.truncate(NODE_GPUS_MAX);
+            Capacity { cores, gpus: gpu_bytes }
+        }),
     })
 }
 

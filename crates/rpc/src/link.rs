@@ -19,6 +19,7 @@
 
 use crate::{Line, ModelInfo, ModelSpec, Percent, Tensor};
 use policy::Span;
+use policy::placement::nodes::Capacity;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -362,6 +363,8 @@ pub struct NodeHello {
     pub workers: Vec<Running>,
     /// Whether it was told to end.
     pub leaving: bool,
+    /// Its cores and GPUs, where it says.
+    pub capacity: Option<Capacity>,
 }
 
 /// A worker that a node brings along when it joins.

@@ -1,10 +1,11 @@
 //! One version of one model that is being served, or was asked to be.
 
-use crate::objective::Again;
 use crate::profile::Profile;
 use crate::scaling::{self, Scaling};
+use policy::deployment::{Life, Phase};
 use policy::{Admission, ModelId, Span, Time};
 use rpc::{Entry, Health, ModelInfo, ModelSpec, OrderError, Source, State, WorkerId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Why nobody answers for a virtual model.
@@ -26,28 +27,24 @@ pub(crate) struct Deployment {
     pub(crate) profile: Option<Profile>,
     /// What its first worker measured: batch sizes and nanoseconds.
     pub(crate) measured: Vec<(usize, u64)>,
-    /// When it is measured again, where it was too slow for its objective.
-    pub(crate) again: Option<Again>,
     pub(crate) admission: Admission,
     pub(crate) workers: Vec<WorkerId>,
-    pub(crate) ready: usize,
     /// How many workers it is to have now.
     pub(crate) wanted: usize,
     /// What that follows, where it is not always the same and something is known of its batches.
     pub(crate) scaling: Option<Scaling>,
     /// How long its first worker took to start.
     pub(crate) first_start: Option<Span>,
-    /// Whether any worker was ever ready.
-    pub(crate) proven: bool,
-    pub(crate) last_error: Option<String>,
+    /// Where in its life it is.
+    pub(crate) life: Life,
+    /// What was known of nodes when none had room for its next worker.
+    pub(crate) no_room_at: Option<u64>,
+    /// Nodes where a worker that was to take another's place could not start.
+    pub(crate) failed_on: BTreeSet<u32>,
     /// Who waits for its first worker.
     pub(crate) replies: Vec<Reply>,
     /// The deployment of the same version that it takes over from once it is ready.
     pub(crate) replaces: Option<u32>,
-    /// Whether an order that fails takes it away again.
-    pub(crate) on_trial: bool,
-    /// Since when it takes no more requests and only finishes what it has.
-    pub(crate) retiring: Option<Time>,
 }
 
 /// A model's queue.
@@ -58,7 +55,8 @@ pub(crate) struct Place {
 }
 
 impl Deployment {
-    pub(crate) fn new(number: u32, spec: Arc<ModelSpec>) -> Deployment {
+    /// `on_trial`: an order that fails takes it away again.
+    pub(crate) fn new(number: u32, spec: Arc<ModelSpec>, on_trial: bool) -> Deployment {
         // The first worker tells what the model takes and how long.
         let wanted = spec.workers.min().max(1);
         Deployment {
@@ -70,19 +68,16 @@ impl Deployment {
             info: None,
             profile: None,
             measured: Vec::new(),
-            again: None,
             admission: Admission::default(),
             workers: Vec::new(),
-            ready: 0,
             wanted,
             scaling: None,
             first_start: None,
-            proven: false,
-            last_error: None,
+            life: Life::new(on_trial),
+            no_room_at: None,
+            failed_on: BTreeSet::new(),
             replies: Vec::new(),
             replaces: None,
-            on_trial: false,
-            retiring: None,
         }
     }
 
@@ -104,24 +99,26 @@ impl Deployment {
         }
     }
 
-    /// How clients see it.
-    pub(crate) fn entry(&self) -> Entry {
-        let state = match (&self.place, self.unreadable.as_ref().or(self.last_error.as_ref())) {
-            (None, Some(reason)) if self.unreadable.is_some() => State::Unavailable(reason.clone()),
-            (None, _) => State::Unavailable(rpc::catalog::UNLOADED.into()),
-            (Some(_), _) if self.proven => State::Ready,
-            (Some(_), Some(error)) => State::Unavailable(error.clone()),
-            (Some(_), None) => State::Loading,
+    /// How clients see it, where `emulates` says whether there is a GPU that virtual models run on.
+    pub(crate) fn entry(&self, emulates: bool) -> Entry {
+        let state = match self.life.phase() {
+            Phase::Unloaded => {
+                State::Unavailable(self.unreadable.clone().unwrap_or_else(|| rpc::catalog::UNLOADED.into()))
+            }
+            Phase::Starting | Phase::Proving => State::Loading,
+            Phase::Failed(reason) => State::Unavailable(reason.clone()),
+            Phase::Serving | Phase::Draining { .. } | Phase::Gone => State::Ready,
         };
         let (spec, info) = (rpc::catalog::without_secrets(&self.spec), self.info.clone());
-        let (workers_ready, workers_wanted, source) = (self.ready, self.wanted, self.source);
-        let health = Health { measured: self.measured.clone(), trouble: self.trouble(), on_trial: self.on_trial };
+        let (workers_ready, workers_wanted, source) = (self.life.ready(), self.wanted, self.source);
+        let (trouble, on_trial) = (self.trouble(emulates), self.life.is_on_trial());
+        let health = Health { measured: self.measured.clone(), trouble, on_trial };
         Entry { model: self.number, spec, info, state, workers_ready, workers_wanted, source, health }
     }
 
     /// Whether clients see it: not while it waits to take over, nor once it only finishes what it has.
     pub(crate) fn is_listed(&self) -> bool {
-        self.retiring.is_none() && self.replaces.is_none()
+        !self.life.is_retired() && self.replaces.is_none()
     }
 
     /// What people call it.

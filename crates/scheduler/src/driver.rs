@@ -16,14 +16,17 @@
 //!    elsewhere or refused.
 
 use crate::config::Config;
-use crate::deployment::{Deployment, NOBODY_EMULATES, Place, Reply};
+use crate::deployment::{Deployment, Place, Reply};
 use crate::pool::{Pool, Want};
 use crate::profile::Profile;
-use crate::scaling::{Change, Scaling, bounds};
+use crate::scaling::{Change, Scaling, bounds, shown};
 use crate::session::{Gateway, Node};
 use crate::store::Store;
 use crate::worker::{Flight, Worker};
+use policy::autoscale::Admission;
+use policy::deployment::Event as Lived;
 use policy::journal::Input;
+use policy::placement::nodes::Nodes;
 use policy::surface::Share;
 use policy::{Event, Request, RequestId, Span, Time};
 use rpc::{
@@ -35,8 +38,6 @@ use std::sync::Arc;
 
 /// The number of the pool of emulated GPUs.
 pub(crate) const VIRTUAL: u32 = u32::MAX;
-/// How long a deployment stays after clients last saw it: a request may be on its way.
-const GRACE: Span = Span::from_secs(1);
 const TICK: Span = Span::from_millis(50);
 const LOOK: Span = Span::from_secs(1);
 
@@ -63,6 +64,8 @@ pub struct Driver {
     pub(crate) pools: BTreeMap<u32, Pool>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
     pub(crate) nodes: BTreeMap<u32, Node>,
+    /// What was promised on each node.
+    pub(crate) places: Nodes,
     pub(crate) gateways: BTreeMap<u32, Gateway>,
     pub(crate) next_model: u32,
     next_worker: u32,
@@ -73,6 +76,10 @@ pub struct Driver {
     next_tick: Time,
     next_heartbeat: Time,
     next_look: Time,
+    /// When it is next looked for workers that are better off elsewhere.
+    pub(crate) next_relocation: Time,
+    /// The worker that was looked at last.
+    pub(crate) relocated: Option<WorkerId>,
     /// Batches of which nobody was left when they were to be run.
     empty: VecDeque<(WorkerId, u64)>,
     /// Whether clients should be told of a change.
@@ -99,6 +106,7 @@ impl Driver {
             pools: BTreeMap::new(),
             workers: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            places: Nodes::default(),
             gateways: BTreeMap::new(),
             next_model: 0,
             next_worker: 0,
@@ -106,6 +114,8 @@ impl Driver {
             next_tick: Time::ZERO,
             next_heartbeat: Time::ZERO,
             next_look: Time::ZERO,
+            next_relocation: Time::ZERO,
+            relocated: None,
             empty: VecDeque::new(),
             changed: false,
             answers: Vec::new(),
@@ -135,9 +145,10 @@ impl Driver {
             self.watch_batches(now);
             self.follow(now);
             self.scale_all(now);
-            self.clear_away(now);
+            self.live_on(now);
             self.staff_all(now);
             self.relieve(now);
+            self.relocate(now);
         }
         if now >= self.next_heartbeat {
             self.next_heartbeat = now + timing::HEARTBEAT;
@@ -176,21 +187,11 @@ impl Driver {
         self.answers.push((reply, outcome));
     }
 
-    /// Has all answered who wait for a deployment.
-    pub(crate) fn answer_all(&mut self, number: u32, outcome: &Result<(), OrderError>) {
-        let replies = self.models.get_mut(&number).map(|deployment| std::mem::take(&mut deployment.replies));
-        self.answers.extend(replies.unwrap_or_default().into_iter().map(|reply| (reply, outcome.clone())));
-    }
-
     /// Which models there are, for gateways.
     pub fn catalog(&self) -> Catalog {
-        let mut entries: Vec<_> =
-            self.models.values().filter(|model| model.is_listed()).map(Deployment::entry).collect();
-        if !self.emulates() {
-            for entry in entries.iter_mut().filter(|entry| matches!(entry.spec.kind, rpc::Kind::Virtual { .. })) {
-                entry.health.trouble = Some(NOBODY_EMULATES.into());
-            }
-        }
+        let emulates = self.emulates();
+        let entry = |deployment: &Deployment| deployment.entry(emulates);
+        let mut entries: Vec<_> = self.models.values().filter(|model| model.is_listed()).map(entry).collect();
         entries.sort_by(|one, other| (&one.spec.name, one.spec.version).cmp(&(&other.spec.name, other.spec.version)));
         Catalog { entries, known: true }
     }
@@ -260,7 +261,8 @@ impl Driver {
                     });
                     let retry_after = retry_after.unwrap_or(Span::from_secs(1));
                     // Whoever waited for a worker did not wait for other requests.
-                    if let Some(why) = self.models.get(&model).and_then(|deployment| self.has_nobody(deployment)) {
+                    let emulates = || self.emulates();
+                    if let Some(why) = self.models.get(&model).and_then(|deployment| deployment.has_nobody(emulates)) {
                         self.refuse(request, Refusal::Unavailable(why));
                         continue;
                     }
@@ -359,52 +361,54 @@ impl Driver {
     pub(crate) fn on_ready(&mut self, now: Time, id: WorkerId, info: ModelInfo, measured: &[(usize, Span)]) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         let Some(gpu) = worker.gpu.filter(|_| worker.state != WorkerState::Ready) else { return };
-        let unproven = worker.model.and_then(|number| self.models.get(&number)).filter(|model| !model.proven);
-        if let Some(deployment) = unproven
-            && let Some(reason) = deployment.too_slow(&self.config.network, measured)
-        {
-            let number = deployment.number;
-            return self.on_too_slow(now, id, number, reason);
+        let (pool, model, took) = (worker.pool, worker.model, worker.started.map(|started| now - started));
+        if let Some(number) = model {
+            let unproven = self.models.get(&number).filter(|deployment| !deployment.life.is_proven());
+            let fit = match unproven.and_then(|deployment| deployment.too_slow(&self.config.network, measured)) {
+                Some(reason) => Err(reason),
+                None => Ok(()),
+            };
+            if fit.is_ok() {
+                self.measured(now, number, info, measured, took);
+            }
+            self.live(now, number, Lived::Ready(id.0, fit));
         }
+        let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.gpu.is_some()) else { return };
         worker.state = WorkerState::Ready;
         worker.last_done = now;
         worker.flights.clear();
-        let (pool, model, took) = (worker.pool, worker.model, worker.started.map(|started| now - started));
         // Virtual models can be asked from the first of these on.
         self.changed |= model.is_none();
-        if let Some(number) = model
-            && let Some(deployment) = self.models.get_mut(&number)
-            && let Some(place) = deployment.place
-        {
-            deployment.last_error = None;
-            if !std::mem::replace(&mut deployment.proven, true) {
-                let profile = Profile::new(measured, info.max_batch, now);
-                let table = profile.table();
-                deployment.profile = Some(profile);
-                deployment.measured = measured.iter().map(|(size, took)| (*size, took.nanos())).collect();
-                deployment.again = None;
-                deployment.info = Some(Arc::new(info));
-                deployment.first_start = took;
-                deployment.update_scaling(now);
-                if let Some(pool) = self.pools.get_mut(&pool) {
-                    pool.set_table(now, place.model, table);
-                }
-                tracing::info!(model = deployment.label(), "ready");
-                self.take_over(now, number);
-            } else if let Some(known) = deployment.info.as_mut().filter(|known| known.runs_on != info.runs_on) {
-                // The worker that started last knows best: one that found no GPU this time is on the CPU.
-                Arc::make_mut(known).runs_on = info.runs_on;
-            }
-            self.recount(number);
-        }
         if let Some(pool) = self.pools.get_mut(&pool) {
             pool.lose(now, gpu);
             pool.join(now, gpu);
         }
         self.carry_out(pool, now);
-        if let Some(number) = model {
-            self.answer_all(number, &Ok(()));
+    }
+
+    /// A worker found out what its model takes and how long: the first says so for all.
+    fn measured(&mut self, now: Time, number: u32, info: ModelInfo, measured: &[(usize, Span)], took: Option<Span>) {
+        let Some(deployment) = self.models.get_mut(&number) else { return };
+        let Some(place) = deployment.place else { return };
+        if deployment.life.is_proven() {
+            if let Some(known) = deployment.info.as_mut().filter(|known| known.runs_on != info.runs_on) {
+                // The worker that started last knows best: one that found no GPU this time is on the CPU.
+                Arc::make_mut(known).runs_on = info.runs_on;
+                self.changed = true;
+            }
+            return;
         }
+        let profile = Profile::new(measured, info.max_batch, now);
+        let table = profile.table();
+        deployment.profile = Some(profile);
+        deployment.measured = measured.iter().map(|(size, took)| (*size, took.nanos())).collect();
+        deployment.info = Some(Arc::new(info));
+        deployment.first_start = took;
+        deployment.update_scaling(now);
+        if let Some(pool) = self.pools.get_mut(&place.pool) {
+            pool.set_table(now, place.model, table);
+        }
+        self.carry_out(place.pool, now);
     }
 
     /// A batch is over.
@@ -497,20 +501,9 @@ impl Driver {
         worker.last_error = Some(reason.clone());
         let (pool, gpu, model) = (worker.pool, worker.gpu, worker.model);
         tracing::warn!(worker = id.number(), reason, "a worker was lost");
-        if let Some(number) = model
-            && let Some(deployment) = self.models.get_mut(&number)
-        {
-            deployment.last_error = Some(reason.clone());
-            let (proven, on_trial) = (deployment.proven, deployment.on_trial);
-            self.recount(number);
-            if !proven {
-                let name = &self.models[&number].spec.name;
-                let failed = Err(OrderError::Invalid(format!("model `{name}`: {reason}")));
-                self.answer_all(number, &failed);
-                if on_trial {
-                    self.withdraw(now, number);
-                }
-            }
+        self.stay_instead(now, id);
+        if let Some(number) = model {
+            self.live(now, number, Lived::Lost(id.0, reason));
         }
         if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu) {
             pool.lose(now, gpu);
@@ -531,6 +524,7 @@ impl Driver {
     pub(crate) fn forget(&mut self, now: Time, id: WorkerId) {
         self.unseat(now, id);
         self.workers.remove(&id);
+        self.places.remove(id.0);
     }
 
     /// Takes a worker's seat in its pool and its place with its deployment.
@@ -542,7 +536,7 @@ impl Driver {
             if let Some(deployment) = self.models.get_mut(&number) {
                 deployment.workers.retain(|other| *other != id);
             }
-            self.recount(number);
+            self.live(now, number, Lived::Left(id.0));
         }
         if let Some(pool) = self.pools.get_mut(&pool) {
             pool.unseat(now, gpu);
@@ -563,7 +557,7 @@ impl Driver {
         let (pool, gpu, model) = (worker.pool, worker.gpu, worker.model);
         self.changed |= model.is_none();
         if let Some(number) = model {
-            self.recount(number);
+            self.live(now, number, Lived::Silent(id.0));
         }
         if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu) {
             pool.lose(now, gpu);
@@ -578,24 +572,16 @@ impl Driver {
         };
         worker.state = WorkerState::Ready;
         worker.last_done = now;
-        let (pool, gpu, model, node) = (worker.pool, worker.gpu, worker.model, worker.node);
+        let (pool, gpu, model, node, left) = (worker.pool, worker.gpu, worker.model, worker.node, worker.left);
         self.changed |= model.is_none();
         if let Some(number) = model {
-            self.recount(number);
+            self.live(now, number, Lived::Heard(id.0));
         }
-        let leaving = self.nodes.get(&node).is_some_and(|node| node.leaving);
-        if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu.filter(|_| !leaving)) {
+        let goes = left || self.nodes.get(&node).is_some_and(|node| node.leaving);
+        if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu.filter(|_| !goes)) {
             pool.join(now, gpu);
         }
         self.carry_out(pool, now);
-    }
-
-    /// Counts how many workers of a deployment are ready, after something about them changed.
-    pub(crate) fn recount(&mut self, number: u32) {
-        let Some(deployment) = self.models.get_mut(&number) else { return };
-        let ready = |id: &&WorkerId| self.workers.get(id).is_some_and(|worker| worker.state == WorkerState::Ready);
-        deployment.ready = deployment.workers.iter().filter(ready).count();
-        self.changed = true;
     }
 
     /// Follows what was seen of batches.
@@ -619,12 +605,15 @@ impl Driver {
 
     /// What becomes of a request whose model has no worker: a worker is started, and it waits for that or is refused.
     fn meets_nobody(&mut self, now: Time, number: u32, deadline: Time) -> Option<Refusal> {
-        let deployment = self.models.get(&number).filter(|deployment| deployment.ready == 0)?;
-        let (expected, in_time) = deployment.scaling.as_ref()?.admit(now, deadline - now);
+        let deployment = self.models.get(&number).filter(|deployment| deployment.life.ready() == 0)?;
+        let verdict = deployment.scaling.as_ref()?.admit(now, deadline - now);
         if !deployment.workers.iter().any(|worker| self.workers.contains_key(worker)) {
             self.scale(now, number);
         }
-        (!in_time).then_some(Refusal::Starting { expected })
+        match verdict {
+            Admission::Wait { .. } => None,
+            Admission::Refuse { expected } => Some(Refusal::Starting { expected: shown(expected) }),
+        }
     }
 
     fn scale_all(&mut self, now: Time) {
@@ -639,12 +628,13 @@ impl Driver {
 
     /// Lets a deployment have the workers that its load asks for.
     fn scale(&mut self, now: Time, number: u32) {
-        let Some(deployment) = self.models.get_mut(&number).filter(|deployment| deployment.retiring.is_none()) else {
+        let Some(deployment) = self.models.get_mut(&number).filter(|deployment| !deployment.life.is_retired()) else {
             return;
         };
         let (Some(place), Some(scaling)) = (deployment.place, &mut deployment.scaling) else { return };
         let waiting = self.pools.get(&place.pool).map_or(0, |pool| pool.waiting(place.model));
-        let stays = |worker: &&Worker| !self.nodes.get(&worker.node).is_some_and(|node| node.leaving);
+        let nodes = &self.nodes;
+        let stays = |worker: &&Worker| !worker.moving && !nodes.get(&worker.node).is_some_and(|node| node.leaving);
         let own = |id: &WorkerId| Some((*id, self.workers.get(id).filter(stays)?));
         let workers: Vec<(WorkerId, &Worker)> = deployment.workers.iter().filter_map(own).collect();
         let change = scaling.look(now, waiting, deployment.wanted, &workers);
@@ -690,27 +680,8 @@ impl Driver {
         self.staying(deployment).rev().find(|id| too_many && self.is_idle(*id))
     }
 
-    /// The workers of a deployment that are not about to go with their node.
-    pub(crate) fn staying<'a>(&'a self, deployment: &'a Deployment) -> impl DoubleEndedIterator<Item = WorkerId> + 'a {
-        let leaving = |id: &WorkerId| self.nodes.get(&self.workers[id].node).is_some_and(|node| node.leaving);
-        deployment.workers.iter().copied().filter(move |id| !leaving(id))
-    }
-
     pub(crate) fn is_idle(&self, worker: WorkerId) -> bool {
         self.workers.get(&worker).is_none_or(|worker| worker.flights.is_empty())
-    }
-
-    /// Takes away deployments that have nothing left to do.
-    fn clear_away(&mut self, now: Time) {
-        let idle = |deployment: &&Deployment| {
-            let long_ago = deployment.retiring.is_some_and(|since| now - since > GRACE);
-            let pool = deployment.place.and_then(|place| Some((self.pools.get(&place.pool)?, place.model)));
-            long_ago && pool.is_none_or(|(pool, model)| pool.is_idle(model))
-        };
-        let over: Vec<u32> = self.models.values().filter(idle).map(|deployment| deployment.number).collect();
-        for number in over {
-            self.remove(now, number);
-        }
     }
 
     /// A worker that is to be started on a node, in a pool.
@@ -744,8 +715,14 @@ impl Driver {
             batches: 0,
             restarts: 0,
             last_error: None,
+            why: String::new(),
+            moving: false,
+            left: false,
         };
         self.workers.insert(id, worker);
+        if let Some(number) = model {
+            self.live(now, number, Lived::Ordered(id.0));
+        }
     }
 
     /// Ends a worker, once it has finished what it has.
@@ -771,6 +748,7 @@ impl Driver {
             batches: worker.batches,
             restarts: worker.restarts,
             last_error: worker.last_error.clone(),
+            why: worker.why.clone(),
         };
         let queue = |model: &Deployment| {
             let place = model.place?;

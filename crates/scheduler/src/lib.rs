@@ -19,6 +19,8 @@ mod deployment;
 mod scaling;
 mod driver;
 mod members;
+mod placing;
+mod life;
 mod orders;
 mod thread;
 pub mod server;

@@ -7,6 +7,7 @@
 use crate::deployment::Deployment;
 use crate::driver::{Driver, VIRTUAL};
 use crate::link::{GatewayLink, NodeLink};
+use crate::placing::footprint;
 use crate::session::{Gateway, Node};
 use crate::worker::Worker;
 use policy::{Span, Time};
@@ -42,6 +43,7 @@ impl Driver {
         node.unheard = Span::ZERO;
         if std::mem::take(&mut node.silent) {
             tracing::info!(node = node.name, "a node is heard of again");
+            self.places.set_open(number, !node.leaving);
         }
         // Also those whom only a gateway could not reach.
         if !std::mem::take(&mut node.has_silent_workers) {
@@ -81,6 +83,7 @@ impl Driver {
             let node = self.nodes.get_mut(&number).expect("it was just seen");
             if !std::mem::replace(&mut node.silent, true) {
                 tracing::warn!(node = node.name, "a node is not heard of");
+                self.places.set_open(number, false);
             }
             if node.unheard > timing::LOST {
                 node.link.close("not heard of for too long: join again");
@@ -112,7 +115,7 @@ impl Driver {
     /// A node is there: the workers that it brings along serve on if they are wanted, it takes those that are missing,
     /// and its emulated GPUs join.
     pub fn on_node_joined(&mut self, now: Time, number: u32, hello: NodeHello, link: Box<dyn NodeLink>) {
-        let NodeHello { name, incarnation, virtual_gpus, address, workers, leaving } = hello;
+        let NodeHello { name, incarnation, virtual_gpus, address, workers, leaving, capacity } = hello;
         let refuse = |text: String| {
             tracing::warn!(node = name, "a node is sent away: {text}");
             link.close(&text);
@@ -135,6 +138,9 @@ impl Driver {
         let (unheard, silent, has_silent_workers) = (Span::ZERO, false, false);
         let node = Node { link, name, incarnation, address, unheard, silent, has_silent_workers, leaving };
         self.nodes.insert(number, node);
+        self.places.join(number, capacity);
+        self.places.set_open(number, !leaving);
+        self.unsteady(now);
         for running in workers {
             self.adopt(now, number, running);
         }
@@ -152,7 +158,7 @@ impl Driver {
     fn adopt(&mut self, now: Time, node: u32, running: Running) {
         let Running { worker, spec, ready } = running;
         let lacks = |deployment: &&Deployment| {
-            deployment.retiring.is_none()
+            !deployment.life.is_retired()
                 && spec.as_ref().is_some_and(|spec| *spec == deployment.spec)
                 && self.staying(deployment).count() < deployment.spec.workers.max()
         };
@@ -162,6 +168,7 @@ impl Driver {
             return self.nodes[&node].link.send(ToNode::Stop { worker });
         };
         self.add_worker(now, worker, node, Some(number), place.pool);
+        self.places.take_in(worker.0, footprint(&self.models[&number].spec), node);
         let staying = self.staying(&self.models[&number]).count();
         let deployment = self.models.get_mut(&number).expect("it was just found");
         deployment.wanted = deployment.wanted.max(staying);
@@ -180,6 +187,8 @@ impl Driver {
             self.forget(now, id);
         }
         self.nodes.remove(&number);
+        self.places.lose(number);
+        self.unsteady(now);
         self.changed = true;
         self.staff_all(now);
     }
@@ -191,65 +200,9 @@ impl Driver {
             return;
         }
         tracing::info!(node = node.name, "a node is leaving");
+        self.places.set_open(number, false);
+        self.unsteady(now);
         self.staff_all(now);
         self.relieve(now);
-    }
-
-    /// Lets workers of nodes that are leaving go: those for whom another is ready, or nobody can be. A worker that is to
-    /// go is given nothing more, and stopped when it has nothing left.
-    pub(crate) fn relieve(&mut self, now: Time) {
-        if self.nodes.values().all(|node| !node.leaving) {
-            return;
-        }
-        let elsewhere = self.emptiest_node().is_some();
-        let going = |(id, worker): (&WorkerId, &Worker)| {
-            let leaves = worker.gpu.is_some() && self.nodes.get(&worker.node).is_some_and(|node| node.leaving);
-            let deployment = worker.model.and_then(|number| self.models.get(&number));
-            let relieved = deployment.is_none_or(|deployment| {
-                let ready = |id: &WorkerId| self.workers[id].state == WorkerState::Ready;
-                !elsewhere || self.staying(deployment).filter(ready).count() >= deployment.wanted
-            });
-            (leaves && (relieved || worker.state != WorkerState::Ready)).then_some(*id)
-        };
-        for id in self.workers.iter().filter_map(going).collect::<Vec<_>>() {
-            let (pool, gpu) = (self.workers[&id].pool, self.workers[&id].gpu);
-            if let (Some(pool), Some(gpu)) = (self.pools.get_mut(&pool), gpu) {
-                pool.leave(now, gpu);
-            }
-            self.carry_out(pool, now);
-            if self.is_idle(id) {
-                self.stop_worker(now, id);
-            }
-        }
-    }
-
-    /// Starts the workers that deployments lack.
-    pub(crate) fn staff_all(&mut self, now: Time) {
-        for model in self.models.keys().copied().collect::<Vec<_>>() {
-            self.staff(now, model);
-        }
-    }
-
-    /// Starts the workers a deployment lacks, on the nodes that have the fewest.
-    pub(crate) fn staff(&mut self, now: Time, number: u32) {
-        while self.settling == Span::ZERO
-            && let Some(deployment) = self.models.get(&number)
-            && let Some(place) = deployment.place
-            && place.pool != VIRTUAL
-            && !deployment.is_held(now)
-            && self.staying(deployment).count() < deployment.wanted
-            && let Some(node) = self.emptiest_node()
-        {
-            let spec = deployment.spec.clone();
-            let worker = self.new_worker(now, node, Some(number), place.pool);
-            self.nodes[&node].link.send(ToNode::Start { worker, spec });
-        }
-    }
-
-    fn emptiest_node(&self) -> Option<u32> {
-        let load =
-            |node: &u32| self.workers.values().filter(|worker| worker.node == *node && worker.model.is_some()).count();
-        let open = self.nodes.iter().filter(|(_, node)| !node.leaving && !node.silent);
-        open.map(|(number, _)| *number).min_by_key(load)
     }
 }

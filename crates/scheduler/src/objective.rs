@@ -1,17 +1,10 @@
 //! How long a request takes by itself, against its objective.
 
-use policy::{Network, Span, Time};
+use policy::{Network, Span};
 use rpc::{Kind, ModelSpec};
 
 /// Steps in which objectives are proposed, in tenths.
 const STEPS: [u64; 11] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100];
-
-/// When a model that was too slow is measured again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Again {
-    pub(crate) at: Time,
-    pub(crate) wait: Span,
-}
 
 /// How long a request takes by itself, from its arrival to its answer.
 pub(crate) fn alone(latency: Span, network: &Network) -> Span {

@@ -1,4 +1,4 @@
-//! What operators ask for, and where workers go.
+//! What operators ask for.
 
 use crate::deployment::{Deployment, NOBODY_EMULATES, Place, Reply};
 use crate::driver::{Driver, VIRTUAL};
@@ -7,6 +7,7 @@ use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::store::{Record, Stored};
 use policy::Time;
+use policy::deployment::Event;
 use rpc::{DataType, Kind, ModelInfo, ModelSpec, NotFound, Order, OrderError, Source, TensorSpec, ToNode, Workers};
 use std::sync::Arc;
 
@@ -25,8 +26,13 @@ impl Driver {
                 continue;
             }
             match content {
-                Ok(Stored { spec, loaded }) => drop(self.admit(now, Arc::new(spec), Source::Command, loaded)),
-                Err(reason) => self.admit_unreadable(now, name, version, &reason),
+                Ok(Stored { spec, loaded }) => {
+                    let number = self.list(Arc::new(spec), Source::Command, false);
+                    if loaded {
+                        self.place(now, number);
+                    }
+                }
+                Err(reason) => self.list_unreadable(name, version, &reason),
             }
         }
         for spec in configured {
@@ -35,7 +41,8 @@ impl Driver {
                 true => Source::FileOverCommand,
                 false => Source::File,
             };
-            self.admit(now, Arc::new(spec), source, true);
+            let number = self.list(Arc::new(spec), source, false);
+            self.place(now, number);
         }
         if !replaced.is_empty()
             && let Err(error) = self.store.remove(&replaced)
@@ -46,12 +53,12 @@ impl Driver {
     }
 
     /// Lists a deployment whose record cannot be read. It stays in the store until somebody deploys or undeploys it.
-    fn admit_unreadable(&mut self, now: Time, name: String, version: u32, reason: &str) {
+    fn list_unreadable(&mut self, name: String, version: u32, reason: &str) {
         let told = format!("its record in the store cannot be read: {reason}; deploy it again, or undeploy it");
         tracing::error!(model = format!("{name}:{version}"), "unavailable: {told}");
         let spec = ModelSpec::unknown(name, version);
-        let number = self.admit(now, Arc::new(spec), Source::Command, false);
-        self.models.get_mut(&number).expect("it was just admitted").unreadable = Some(told);
+        let number = self.list(Arc::new(spec), Source::Command, false);
+        self.models.get_mut(&number).expect("it was just listed").unreadable = Some(told);
     }
 
     /// An operator wants something.
@@ -66,7 +73,7 @@ impl Driver {
         self.answer(reply, outcome);
     }
 
-    /// Takes in what is to be served. It is written down once it works, see `take_over`.
+    /// Takes in what is to be served. It is written down once it works, see `life.rs`.
     fn deploy(&mut self, now: Time, spec: ModelSpec, reply: Reply) {
         if let Err(problem) = spec.check() {
             return self.answer(reply, Err(OrderError::Invalid(problem)));
@@ -82,15 +89,12 @@ impl Driver {
         if let Err(error) = self.commands_may(before.as_slice(), "deploy another version with --version") {
             return self.answer(reply, Err(error));
         }
-        let number = self.admit(now, Arc::new(spec), Source::Command, true);
-        let deployment = self.models.get_mut(&number).expect("it was just admitted");
+        let number = self.list(Arc::new(spec), Source::Command, true);
+        let deployment = self.models.get_mut(&number).expect("it was just listed");
         deployment.replaces = before;
-        deployment.on_trial = true;
         deployment.replies.push(reply);
-        if deployment.proven {
-            self.take_over(now, number);
-            self.answer_all(number, &Ok(()));
-        }
+        self.live(now, number, Event::Asked);
+        self.place(now, number);
     }
 
     /// Whether commands may change these deployments: not those that the configuration file names.
@@ -123,7 +127,7 @@ impl Driver {
             return Ok(());
         };
         // A deployment that has not worked yet is not written down, and is not by this.
-        if deployment.on_trial {
+        if deployment.life.is_on_trial() {
             return Ok(());
         }
         let stored = Stored { spec: (*deployment.spec).clone(), loaded };
@@ -135,26 +139,18 @@ impl Driver {
         let Some(highest) = numbers.last().copied() else {
             return self.answer(reply, Err(NotFound::Model(name.to_string()).into()));
         };
-        let deployment = self.models.get_mut(&highest).expect("it is listed");
-        if deployment.place.is_some() {
-            match deployment.proven {
-                true => self.answer(reply, Ok(())),
-                false => deployment.replies.push(reply),
+        if self.models[&highest].place.is_none() {
+            if let Err(error) = self.readable(highest).and_then(|()| self.remember(highest, true)) {
+                return self.answer(reply, Err(error));
             }
-            return;
+            self.place(now, highest);
         }
-        if let Err(error) = self.readable(highest).and_then(|()| self.remember(highest, true)) {
-            return self.answer(reply, Err(error));
-        }
-        self.place(now, highest);
         let deployment = self.models.get_mut(&highest).expect("it is listed");
-        match (deployment.proven, virtual_too_slow(&deployment.spec, &self.config.network)) {
-            (true, _) => self.answer(reply, Ok(())),
-            (false, Some(reason)) => {
-                self.answer(reply, Err(OrderError::Invalid(format!("model `{name}`: {reason}"))));
-            }
-            (false, None) => deployment.replies.push(reply),
-        }
+        deployment.replies.push(reply);
+        // Who asks is told anew why there is no room.
+        deployment.no_room_at = None;
+        self.live(now, highest, Event::Asked);
+        self.staff(now, highest);
     }
 
     fn undeploy(&mut self, now: Time, name: &str, version: Option<u32>) -> Result<(), OrderError> {
@@ -168,7 +164,7 @@ impl Driver {
             keys.iter().any(|(name, version)| (name, *version) == (&deployment.spec.name, deployment.spec.version))
         };
         for number in self.models.values().filter(gone).map(|deployment| deployment.number).collect::<Vec<_>>() {
-            self.retire(now, number);
+            self.live(now, number, Event::Retire);
         }
         Ok(())
     }
@@ -181,11 +177,11 @@ impl Driver {
                 continue;
             }
             // What has not worked yet is not written down, and there is nothing to come back to.
-            let on_trial = deployment.on_trial;
+            let on_trial = deployment.life.is_on_trial();
             self.remember(number, false)?;
-            self.retire(now, number);
+            self.live(now, number, Event::Retire);
             if !on_trial {
-                self.admit(now, spec, source, false);
+                self.list(spec, source, false);
             }
         }
         Ok(())
@@ -202,7 +198,7 @@ impl Driver {
             let spec = deployment.spec.with_workers(workers).map_err(OrderError::Invalid)?;
             changed.push(Stored { spec, loaded: deployment.place.is_some() });
         }
-        let proven = numbers.iter().zip(&changed).filter(|(number, _)| !self.models[number].on_trial);
+        let proven = numbers.iter().zip(&changed).filter(|(number, _)| !self.models[number].life.is_on_trial());
         let proven: Vec<Stored> = proven.map(|(_, stored)| stored.clone()).collect();
         self.store.put(&proven).map_err(storage)?;
         for (number, Stored { spec, .. }) in numbers.into_iter().zip(changed) {
@@ -227,7 +223,7 @@ impl Driver {
     }
 
     /// Deployments that clients see, lowest version first.
-    fn listed(&self, name: &str, version: Option<u32>) -> Vec<u32> {
+    pub(crate) fn listed(&self, name: &str, version: Option<u32>) -> Vec<u32> {
         let fits = |deployment: &&Deployment| {
             let spec = &deployment.spec;
             deployment.is_listed() && spec.name == name && version.is_none_or(|version| spec.version == version)
@@ -238,15 +234,12 @@ impl Driver {
         found.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// Takes in a deployment and, unless it is to be remembered only, gives it a place.
-    fn admit(&mut self, now: Time, spec: Arc<ModelSpec>, source: Source, loaded: bool) -> u32 {
+    /// Takes in a deployment, which is not loaded. `on_trial`: an order that fails takes it away again.
+    fn list(&mut self, spec: Arc<ModelSpec>, source: Source, on_trial: bool) -> u32 {
         let number = self.next_model;
         self.next_model += 1;
-        self.models.insert(number, Deployment { source, ..Deployment::new(number, spec) });
+        self.models.insert(number, Deployment { source, ..Deployment::new(number, spec, on_trial) });
         self.changed = true;
-        if loaded {
-            self.place(now, number);
-        }
         number
     }
 
@@ -263,20 +256,22 @@ impl Driver {
         let deployment = self.models.get_mut(&number).expect("only known deployments are placed");
         deployment.place = Some(Place { pool, model });
         self.changed = true;
+        self.live(now, number, Event::Load);
         if let Kind::Virtual { latency } = spec.kind {
             let sizes: Vec<_> =
                 [1, spec.max_batch.max(1)].map(|size| (size, latency.alpha * size + latency.beta)).into();
             let profile = Profile::new(&sizes, spec.max_batch, now);
             let table = profile.table();
             let deployment = self.models.get_mut(&number).expect("only known deployments are placed");
-            deployment.last_error = virtual_too_slow(&spec, &self.config.network);
-            (deployment.profile, deployment.proven) = (Some(profile), deployment.last_error.is_none());
+            deployment.profile = Some(profile);
             deployment.measured = sizes.iter().map(|(size, took)| (*size, took.nanos())).collect();
             deployment.measured.dedup();
             deployment.info = Some(Arc::new(echo(&spec)));
             self.pools.get_mut(&VIRTUAL).expect("it was just opened").set_table(now, model, table);
             self.carry_out(VIRTUAL, now);
             self.tell_virtual();
+            let fit = virtual_too_slow(&spec, &self.config.network).map_or(Ok(()), Err);
+            self.live(now, number, Event::Emulated(fit));
         }
         self.staff(now, number);
     }
@@ -305,44 +300,6 @@ impl Driver {
             if let Some(node) = self.nodes.get(&worker.node) {
                 node.link.send(ToNode::Virtual { worker: *id, tables: tables.clone() });
             }
-        }
-    }
-
-    /// A deployment is ready: it is written down, and the one it replaces takes no more requests.
-    ///
-    /// Not before: a server that is killed while a new deployment is tried comes back with the one that worked.
-    pub(crate) fn take_over(&mut self, now: Time, number: u32) {
-        // One that was undeployed meanwhile is ready for nobody.
-        let Some(deployment) = self.models.get_mut(&number).filter(|deployment| deployment.retiring.is_none()) else {
-            return;
-        };
-        let spec = deployment.spec.clone();
-        if std::mem::take(&mut deployment.on_trial)
-            && let Err(error) = self.store.put(&[Stored { spec: (*spec).clone(), loaded: true }])
-        {
-            self.answer_all(number, &Err(storage(error)));
-            return self.withdraw(now, number);
-        }
-        let deployment = self.models.get_mut(&number).expect("it was just seen");
-        deployment.replaces = None;
-        for before in self.listed(&spec.name, Some(spec.version)).into_iter().filter(|other| *other != number) {
-            self.retire(now, before);
-        }
-        self.changed = true;
-    }
-
-    /// A deployment that an order brought never worked: it goes, and what it was to replace stays.
-    pub(crate) fn withdraw(&mut self, now: Time, number: u32) {
-        self.retire(now, number);
-    }
-
-    /// Lets a deployment finish what it has; it is taken away when it did.
-    fn retire(&mut self, now: Time, number: u32) {
-        if let Some(deployment) = self.models.get_mut(&number) {
-            let gone = OrderError::Invalid(format!("model `{}` was taken away meanwhile", deployment.spec.name));
-            deployment.retiring.get_or_insert(now);
-            self.changed = true;
-            self.answer_all(number, &Err(gone));
         }
     }
 

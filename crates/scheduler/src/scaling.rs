@@ -23,8 +23,6 @@ pub(crate) struct Scaling {
     /// How long workers had been busy at the last look.
     busy: BTreeMap<WorkerId, Span>,
     decisions: VecDeque<(Time, String)>,
-    /// What a batch of one takes.
-    lone: Span,
 }
 
 /// What is to change.
@@ -46,7 +44,6 @@ impl Scaling {
             looked: now,
             busy: BTreeMap::new(),
             decisions: VecDeque::new(),
-            lone: table.latency(1),
         })
     }
 
@@ -54,7 +51,6 @@ impl Scaling {
     pub(crate) fn update(&mut self, spec: &ModelSpec, table: &LatencyTable) {
         if let Some(service) = service(spec, table, self.scaler.cold_start()) {
             self.scaler.set_service(service);
-            self.lone = table.latency(1);
         }
     }
 
@@ -63,11 +59,9 @@ impl Scaling {
         self.arrived += 1;
     }
 
-    /// How long a request that finds no worker waits for one, and whether it can be answered in time then.
-    pub(crate) fn admit(&self, now: Time, left: Span) -> (Span, bool) {
-        let (Admission::Wait { expected } | Admission::Refuse { expected }) = self.scaler.admit(now, left);
-        // Starts differ, and a request that is refused for nothing can be made again.
-        (to_a_millisecond(expected) + Span::from_millis(1), expected.scale(5, 4) + self.lone <= left)
+    /// What becomes of a request that finds no worker.
+    pub(crate) fn admit(&self, now: Time, left: Span) -> Admission {
+        self.scaler.admit(now, left)
     }
 
     /// Whether it is time to look.
@@ -148,6 +142,11 @@ impl Scaling {
             decisions: self.decisions.iter().map(decision).collect(),
         }
     }
+}
+
+/// A time to wait as people are told it: not less than it is.
+pub(crate) fn shown(expected: Span) -> Span {
+    to_a_millisecond(expected) + Span::from_millis(1)
 }
 
 /// Nobody needs to read nanoseconds.

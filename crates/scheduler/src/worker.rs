@@ -23,6 +23,12 @@ pub(crate) struct Worker {
     pub(crate) batches: u64,
     pub(crate) restarts: u64,
     pub(crate) last_error: Option<String>,
+    /// Why it is on its node; empty where its node brought it along.
+    pub(crate) why: String,
+    /// Whether another one takes its place on another node.
+    pub(crate) moving: bool,
+    /// Whether it is given nothing more.
+    pub(crate) left: bool,
 }
 
 pub(crate) struct Flight {

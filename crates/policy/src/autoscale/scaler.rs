@@ -26,6 +26,8 @@ const SHRINK_AFTER: Span = Span::from_millis(500);
 const STEP: u32 = 20;
 /// All workers are busy for this part of the time, in thousandths.
 const BUSY_ALL: u32 = 950;
+/// The part of a start by which starts are thought to differ until one was seen.
+const DIFFERS_GUESS: (u64, u64) = (1, 4);
 /// The shortest time in which nothing is removed after an addition.
 const SETTLE_MIN: Span = Span::from_secs(10);
 
@@ -58,6 +60,8 @@ pub struct Autoscaler {
     forecast: Forecast,
     gaps: Gaps,
     cold_start: Span,
+    /// By how much starts differ from that.
+    differs: Span,
     learned: bool,
     /// When each worker that starts was first seen.
     starting: BTreeMap<InstanceId, Time>,
@@ -84,6 +88,7 @@ impl Autoscaler {
             forecast: Forecast::default(),
             gaps: Gaps::default(),
             cold_start,
+            differs: cold_start.scale(DIFFERS_GUESS.0, DIFFERS_GUESS.1),
             learned: false,
             starting: BTreeMap::new(),
             first_look: None,
@@ -128,13 +133,14 @@ impl Autoscaler {
     }
 
     /// What becomes of a request with `left` until its deadline that finds no ready worker. The caller looks right after,
-    /// so that a worker starts at once.
+    /// so that a worker starts at once. It is told when a worker is expected and waits only where it would still be in
+    /// time if the start took longer by as much as starts differ.
     pub fn admit(&self, now: Time, left: Span) -> Admission {
         let begun = self.starting.values().min().map_or(now, |since| (*since).min(now));
         // A start that takes longer than it should is done any moment, as far as anybody can tell.
         let expected = (begun + self.cold_start) - now;
         // A batch takes up to half of an objective; that much is left when the worker is there.
-        let fits = expected + self.service.objective().scale(1, 2) <= left;
+        let fits = expected + self.differs + self.service.objective().scale(1, 2) <= left;
         if fits { Admission::Wait { expected } } else { Admission::Refuse { expected } }
     }
 
@@ -164,6 +170,8 @@ impl Autoscaler {
                 State::Ready => {
                     if let Some(since) = self.starting.remove(&worker.id) {
                         let took = now - since;
+                        let off = Span::from_nanos(took.nanos().abs_diff(self.cold_start.nanos()));
+                        self.differs = if self.learned { (self.differs * 3 + off).scale(1, 4) } else { off };
                         self.cold_start = if self.learned { (self.cold_start * 3 + took).scale(1, 4) } else { took };
                         self.learned = true;
                     }

@@ -60,7 +60,7 @@ pub fn choose(hosts: &[Host], demand: &Demand) -> Result<Choice, Refusal> {
             Ok(Choice { gpus, why: explain(&state, demand, &plan), crowded: false, leaving: Vec::new() })
         }
         Err(refusal) if hosts.len() < demand.gpus => Err(refusal),
-        Err(_) => match least_asked(hosts, &state, demand) {
+        Err(_) => match crowd(hosts, &state, demand) {
             Ok(choice) if choice.crowded => Ok(make_room(hosts, &state, demand).unwrap_or(choice)),
             choice => choice,
         },
@@ -129,7 +129,7 @@ fn fewest(guests: &[Guest], missing: u64) -> Option<Vec<&Guest>> {
 }
 
 /// The machine as a plan sees it. Who was promised more than is left has what is left.
-fn state(hosts: &[Host]) -> State {
+pub(super) fn state(hosts: &[Host]) -> State {
     let mut state = State::new(Rules::SHARED);
     let mut next = 0;
     for Host { gpu, memory, guests } in hosts {
@@ -153,33 +153,54 @@ fn state(hosts: &[Host]) -> State {
     state
 }
 
-/// GPUs that can keep the promise: those where its memory is free first, then those that the least is asked of.
-fn least_asked(hosts: &[Host], state: &State, demand: &Demand) -> Result<Choice, Refusal> {
-    let need = &demand.need;
+/// What is asked of a GPU already; the less the better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Asked {
+    /// Whether the memory that is needed is not free.
+    pub(super) lacks_memory: bool,
+    /// The sum of limits, in thousandths.
+    limits: u32,
+    guests: usize,
+    pub(super) gpu: GpuId,
+}
+
+/// GPUs that can keep a promise: those where memory is free first, then those that the least is asked of. `None` where
+/// there are not so many.
+pub(super) fn least_asked(hosts: &[Host], state: &State, need: &Need, gpus: usize) -> Option<Vec<Asked>> {
     let room = |host: &Host| state.rooms()[host.gpu.index()];
-    let lacks_memory = |host: &Host| room(host).memory < need.memory;
-    let asked = |host: &Host| -> u32 { host.guests.iter().map(|guest| guest.need.limit).sum() };
+    let asked = |host: &Host| Asked {
+        lacks_memory: room(host).memory < need.memory,
+        limits: host.guests.iter().map(|guest| guest.need.limit).sum(),
+        guests: host.guests.len(),
+        gpu: host.gpu,
+    };
     let keeps = |host: &&Host| room(host).request >= need.request && host.memory >= need.memory;
-    let mut able: Vec<&Host> = hosts.iter().filter(keeps).collect();
-    if able.len() < demand.gpus {
+    let mut able: Vec<Asked> = hosts.iter().filter(keeps).map(asked).collect();
+    able.sort_unstable();
+    able.truncate(gpus);
+    (able.len() == gpus).then_some(able)
+}
+
+/// The GPUs that the least is asked of, in words.
+fn crowd(hosts: &[Host], state: &State, demand: &Demand) -> Result<Choice, Refusal> {
+    let Some(able) = least_asked(hosts, state, &demand.need, demand.gpus) else {
         return Err(refusal(state, demand));
-    }
-    able.sort_by_key(|host| (lacks_memory(host), asked(host), host.guests.len(), host.gpu));
-    able.truncate(demand.gpus);
-    let line = |host: &&Host| {
+    };
+    let line = |asked: &Asked| {
+        let memory = hosts.iter().find(|host| host.gpu == asked.gpu).map_or(0, |host| host.memory);
         format!(
             "gpu {}: no GPU has room for its limit, and the least is asked of this one: {}% in all, by {}; {} of {} GB \
              of memory are spoken for",
-            host.gpu.0,
-            asked(host) / 10,
-            host.guests.len(),
-            giga(host.memory - room(host).memory),
-            giga(host.memory)
+            asked.gpu.0,
+            asked.limits / 10,
+            asked.guests,
+            giga(memory - state.rooms()[asked.gpu.index()].memory),
+            giga(memory)
         )
     };
     let why = able.iter().map(line).collect();
-    let crowded = able.iter().any(|host| lacks_memory(host));
-    Ok(Choice { gpus: able.iter().map(|host| host.gpu).collect(), why, crowded, leaving: Vec::new() })
+    let crowded = able.iter().any(|asked| asked.lacks_memory);
+    Ok(Choice { gpus: able.iter().map(|asked| asked.gpu).collect(), why, crowded, leaving: Vec::new() })
 }
 
 /// Why no GPU keeps the promise, or not enough of them.
