@@ -131,7 +131,9 @@ fn main() {
 
 fn measure(arguments: &Arguments) -> Result<(), String> {
     let mut results: Results = match std::fs::read_to_string(&arguments.json) {
-        Ok(text) => serde_json::from_str(&text).map_err(|error| format!("read {}: {error}", arguments.json.display()))?,
+        Ok(text) => {
+            serde_json::from_str(&text).map_err(|error| format!("read {}: {error}", arguments.json.display()))?
+        }
         Err(_) => Results::default(),
     };
     results.version = format!("weft {}", env!("CARGO_PKG_VERSION"));
@@ -150,7 +152,8 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
             let scenario = Scenario { policy: policy.clone(), ..scenario.clone() };
             let redo = arguments.redo.contains(policy);
             if arguments.load {
-                let capacity = capacity(&results, name).ok_or(format!("find the goodput of {name}: measure it first"))?;
+                let capacity =
+                    capacity(&results, name).ok_or(format!("find the goodput of {name}: measure it first"))?;
                 let known = results.load.entry(name.clone()).or_default();
                 if redo || !known.contains_key(kept) {
                     known.insert(kept.clone(), LOADS.map(|part| at(&scenario, part * capacity)).to_vec());
@@ -161,14 +164,16 @@ fn measure(arguments: &Arguments) -> Result<(), String> {
                     let search = Search { precision: arguments.precision, ..Search::default() };
                     let found = sim::goodput(&scenario, &search);
                     let rounded = |rate: f64| (rate * 10.0).round() / 10.0;
-                    known.insert(kept.clone(), Goodput { average: rounded(found.average), worst: rounded(found.worst) });
+                    known
+                        .insert(kept.clone(), Goodput { average: rounded(found.average), worst: rounded(found.worst) });
                 }
             }
         }
         let text = serde_json::to_string(&results).map_err(|error| format!("write results: {error}"))?;
         // A line for each cell, so that a change shows where it is.
         let text = text.replace("},\"cell", "},\n\"cell").replace(",\"load\"", ",\n\"load\"");
-        std::fs::write(&arguments.json, text).map_err(|error| format!("write {}: {error}", arguments.json.display()))?;
+        std::fs::write(&arguments.json, text)
+            .map_err(|error| format!("write {}: {error}", arguments.json.display()))?;
         if !arguments.load {
             eprintln!("{}", row(&results, &arguments.subject, name));
         }
@@ -239,7 +244,9 @@ fn row(results: &Results, subject: &str, cell: &str) -> String {
     match ratios(results, subject, cell) {
         None => format!("{cell}: no {subject}"),
         Some([(average, own, best), (worst, worst_own, worst_best)]) => {
-            format!("{cell}: {average:.3} ({own:.0} against {best}), worst model {worst:.3} ({worst_own:.0} against {worst_best})")
+            format!(
+                "{cell}: {average:.3} ({own:.0} against {best}), worst model {worst:.3} ({worst_own:.0} against {worst_best})"
+            )
         }
     }
 }
@@ -255,14 +262,21 @@ fn page(results: &Results, subject: &str, names: &[String]) -> String {
     let Results { command, version, machine, date, .. } = results;
     let _ = writeln!(text, "- Command: `{command}`\n- Version: {version}\n- Machine: {machine}\n- Date: {date}\n");
     let subjects: Vec<String> = {
-        let known = results.goodput.values().flat_map(|cell| cell.keys()).filter(|name| !POLICIES[1..].contains(&name.as_str()));
+        let known = results
+            .goodput
+            .values()
+            .flat_map(|cell| cell.keys())
+            .filter(|name| !POLICIES[1..].contains(&name.as_str()));
         let mut subjects: Vec<String> = known.cloned().collect();
         subjects.sort();
         subjects.dedup();
         subjects
     };
     let _ = writeln!(text, "## Goodput over the best other policy\n");
-    let _ = writeln!(text, "| | cells | worst | tenth percentile | median | below 0.97 | worst model: worst | tenth percentile | median | below 0.97 |");
+    let _ = writeln!(
+        text,
+        "| | cells | worst | tenth percentile | median | below 0.97 | worst model: worst | tenth percentile | median | below 0.97 |"
+    );
     let _ = writeln!(text, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     for name in &subjects {
         let found: Vec<_> = names.iter().filter_map(|cell| ratios(results, name, cell)).collect();
@@ -274,16 +288,29 @@ fn page(results: &Results, subject: &str, names: &[String]) -> String {
             let mut sorted: Vec<f64> = found.iter().map(|pair| pair[place].0).collect();
             sorted.sort_by(f64::total_cmp);
             let below = sorted.iter().filter(|ratio| **ratio < 0.97).count();
-            let _ = write!(text, " | {:.3} | {:.3} | {:.3} | {below}", sorted[0], quantile(&sorted, 0.1), quantile(&sorted, 0.5));
+            let _ = write!(
+                text,
+                " | {:.3} | {:.3} | {:.3} | {below}",
+                sorted[0],
+                quantile(&sorted, 0.1),
+                quantile(&sorted, 0.5)
+            );
         }
         text.push_str(" |\n");
     }
     let mut rows: Vec<_> = names.iter().filter_map(|cell| Some((cell, ratios(results, subject, cell)?))).collect();
     rows.sort_by(|left, right| left.1[0].0.total_cmp(&right.1[0].0));
-    let _ = writeln!(text, "\n| cell | {subject} | over the best other | | worst model | over the best other | |\n|---|---:|---:|---|---:|---:|---|");
+    let _ = writeln!(
+        text,
+        "\n| cell | {subject} | over the best other | | worst model | over the best other | |\n|---|---:|---:|---|---:|---:|---|"
+    );
     for (cell, [average, worst]) in rows {
         let (ratio, own, best) = average;
-        let _ = writeln!(text, "| {cell} | {own:.0} | {ratio:.3} | {best} | {:.0} | {:.3} | {} |", worst.1, worst.0, worst.2);
+        let _ = writeln!(
+            text,
+            "| {cell} | {own:.0} | {ratio:.3} | {best} | {:.0} | {:.3} | {} |",
+            worst.1, worst.0, worst.2
+        );
     }
     if !results.load.is_empty() {
         loads(&mut text, results, names);
@@ -294,7 +321,10 @@ fn page(results: &Results, subject: &str, names: &[String]) -> String {
 /// GPU time over the least of all other policies that keep 99% good, and whole GPUs idle.
 fn loads(text: &mut String, results: &Results, names: &[String]) {
     let _ = writeln!(text, "\n## GPU time over the least of the others that keep 99% good\n");
-    let _ = writeln!(text, "| | load | cells | median | ninth decile | largest | kept 99% good | GPUs idle |\n|---|---:|---:|---:|---:|---:|---:|---:|");
+    let _ = writeln!(
+        text,
+        "| | load | cells | median | ninth decile | largest | kept 99% good | GPUs idle |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+    );
     let known = results.load.values().flat_map(|cell| cell.keys());
     let mut subjects: Vec<&String> = known.collect();
     subjects.sort();
@@ -309,7 +339,9 @@ fn loads(text: &mut String, results: &Results, names: &[String]) {
                 count += 1;
                 idle += own.idle;
                 good += usize::from(own.bad <= 0.01);
-                if let Some(least) = fine.map(|load| load.busy).min_by(f64::total_cmp) && own.bad <= 0.01 {
+                if let Some(least) = fine.map(|load| load.busy).min_by(f64::total_cmp)
+                    && own.bad <= 0.01
+                {
                     found.push(own.busy / least);
                 }
             }
@@ -319,7 +351,11 @@ fn loads(text: &mut String, results: &Results, names: &[String]) {
             }
             let (median, decile) = (quantile(&found, 0.5), quantile(&found, 0.9));
             let largest = found[found.len() - 1];
-            let _ = writeln!(text, "| {name} | {:.0}% | {count} | {median:.3} | {decile:.3} | {largest:.3} | {good} | {idle} |", part * 100.0);
+            let _ = writeln!(
+                text,
+                "| {name} | {:.0}% | {count} | {median:.3} | {decile:.3} | {largest:.3} | {good} | {idle} |",
+                part * 100.0
+            );
         }
     }
 }

@@ -29,7 +29,7 @@ const DOUBLINGS: i64 = 72;
 const LEAST: i64 = ONE * 6 / 10;
 
 /// Balances and prices of all models.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Budgets {
     models: Vec<Account>,
     /// Requests offered and refused lately, over all models, fading.
@@ -57,6 +57,20 @@ impl Budgets {
         self.models[model].price
     }
 
+    /// How many of ten thousand requests were refused lately, over all models.
+    pub(super) fn bad(&self) -> i64 {
+        self.refused * 10_000 / self.offered.max(1)
+    }
+
+    /// The same balances for a cluster in which so many requests were offered and refused so far.
+    pub(super) fn counted_from(&self, offered: &[u64], refused: &[u64]) -> Budgets {
+        let mut budgets = self.clone();
+        for (account, (offered, refused)) in budgets.models.iter_mut().zip(offered.iter().zip(refused)) {
+            (account.offered, account.refused) = (*offered, *refused);
+        }
+        budgets
+    }
+
     /// Brings balances and prices up to date with what was offered and refused so far. Called every 50 ms.
     pub(super) fn update(&mut self, offered: &[u64], refused: &[u64], gaps: impl Iterator<Item = Span>) {
         // 199/200 every 50 ms: a memory of ten seconds.
@@ -70,7 +84,7 @@ impl Budgets {
             self.offered += came * ONE;
             self.refused += went * ONE;
         }
-        let bad = self.refused * 10_000 / self.offered.max(1);
+        let bad = self.bad();
         let care = (LEVELS.1 - bad).clamp(0, LEVELS.1 - LEVELS.0) * ONE / (LEVELS.1 - LEVELS.0);
         for (account, gap) in self.models.iter_mut().zip(gaps) {
             let earned =
