@@ -35,6 +35,7 @@ pub(super) struct Budgets {
     /// Requests offered and refused lately, over all models, fading.
     offered: i64,
     refused: i64,
+    in_debt: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +63,11 @@ impl Budgets {
         self.refused * 10_000 / self.offered.max(1)
     }
 
+    /// Whether any model had used up its budget when balances were last brought up to date.
+    pub(super) fn in_debt(&self) -> bool {
+        self.in_debt
+    }
+
     /// The same balances for a cluster in which so many requests were offered and refused so far.
     pub(super) fn counted_from(&self, offered: &[u64], refused: &[u64]) -> Budgets {
         let mut budgets = self.clone();
@@ -85,12 +91,14 @@ impl Budgets {
             self.refused += went * ONE;
         }
         let bad = self.bad();
+        self.in_debt = false;
         let care = (LEVELS.1 - bad).clamp(0, LEVELS.1 - LEVELS.0) * ONE / (LEVELS.1 - LEVELS.0);
         for (account, gap) in self.models.iter_mut().zip(gaps) {
             let earned =
                 UNIT.nanos() as i128 * i128::from(ONE) * i128::from(ALLOWED) / 1_000 / i128::from(gap.nanos().max(1));
             let unit = (earned as i64).max(ONE);
             account.balance = account.balance.clamp(BOUNDS.0 * unit, BOUNDS.1 * unit);
+            self.in_debt |= account.balance < 0;
             let debt = -account.balance * ONE / unit;
             account.price = power_of_two(debt * DOUBLINGS / 100 * care / ONE).max(LEAST);
         }

@@ -42,6 +42,11 @@ const MILLISECOND: i64 = ONE * 6 / 100;
 const GRACE: Span = Span::from_millis(2);
 /// How much dearer than the refusals they prevent others' refusals may be, in requests.
 const EXTRA: usize = 3;
+/// Of so many waits one must be joined by somebody, or a lane does not wait; and of so many batches that did not wait
+/// for that reason the last one does, to find out. Larger batches would save less than this part of the GPU time.
+const CHANCE: u32 = 20;
+/// A whole, in which the part of waits that were joined is counted.
+const WHOLE: u32 = 1 << 10;
 /// Patience is worked out for batches of 1, 2, 4, 8, 16 and more requests.
 const SIZES: usize = 5;
 const TICK: Span = Span::from_millis(50);
@@ -85,12 +90,31 @@ struct Lane {
     patience: [Span; SIZES],
     /// Nobody waits who may wait for less than this: company is too unlikely.
     least_wait: Span,
+    /// How many waited when the lane began to wait; none while it does not.
+    began: Option<usize>,
+    /// The part of its waits that were joined by somebody, of [`WHOLE`], fading. Gaps do not tell of a client that sends
+    /// its next request when the last one is answered.
+    joined: u32,
+    /// How many batches may start before it waits again.
+    rest: u32,
 }
 
 impl Lane {
     /// Mean time from one batch to the next.
     fn cycle(&self) -> Span {
         self.gap.scale(self.batch.max(256), 256)
+    }
+
+    /// Takes note of a batch that starts from a queue this long: was it worth waiting for?
+    fn started(&mut self, queued: usize) {
+        match self.began.take() {
+            Some(began) => {
+                let whole = if queued > began { WHOLE } else { 0 };
+                self.joined = (self.joined * 7 + whole) / 8;
+                self.rest = if self.joined * CHANCE < WHOLE { CHANCE } else { 0 };
+            }
+            None => self.rest = self.rest.saturating_sub(1),
+        }
     }
 
     /// Works out how long waiting pays while an idle GPU-second costs `price` GPU-seconds (of [`ONE`]).
@@ -129,9 +153,15 @@ impl Prices {
         self.budgets.bad()
     }
 
+    /// Whether a model was refused more than it may be.
+    pub(super) fn in_debt(&self) -> bool {
+        self.budgets.in_debt()
+    }
+
     /// Knows from now on what another has learned about lanes and budgets. Its own counts of requests are those given.
     pub(super) fn learn(&mut self, from: &Prices, offered: &[u64], refused: &[u64]) {
         self.lanes.clone_from(&from.lanes);
+        self.lanes.iter_mut().for_each(|lane| lane.began = None);
         self.budgets = from.budgets.counted_from(offered, refused);
         self.next_tick = Time::ZERO;
     }
@@ -166,6 +196,9 @@ impl Prices {
             gaps: Gaps::default(),
             patience: [Span::ZERO; SIZES],
             least_wait: Span::MAX,
+            began: None,
+            joined: WHOLE / 8,
+            rest: 0,
         };
         self.lanes.resize(cluster.models.len(), new);
         self.budgets.grow(cluster.models.len());
@@ -207,7 +240,8 @@ impl Prices {
                 let patience = lane.patience[(formed.size.ilog2() as usize).min(SIZES - 1)];
                 let until = due.min(lane.last + patience);
                 // Nobody waits for less than the jitter, because nobody could wake up in time.
-                let worth_it = due >= lane.last + lane.least_wait && until > context.now + network.jitter;
+                let worth_it =
+                    lane.rest == 0 && due >= lane.last + lane.least_wait && until > context.now + network.jitter;
                 if worth_it { until } else { Time::ZERO }
             }
         }
@@ -239,11 +273,16 @@ impl Prices {
         let network = &context.cluster.network;
         let mut last_call = false;
         let (ready, waiting, timer) = match formed {
-            None => (Time::NEVER, Time::NEVER, Time::NEVER),
+            None => {
+                self.lanes[lane.index()].began = None;
+                (Time::NEVER, Time::NEVER, Time::NEVER)
+            }
             Some(formed) => {
                 let lead = network.control + network.data_per_request * formed.size;
                 let until = self.waits_until(context, lane, &formed, outlook.table);
                 if until > now {
+                    let queued = context.cluster.queue(lane).len();
+                    self.lanes[lane.index()].began.get_or_insert(queued);
                     (Time::NEVER, formed.latest, until)
                 } else {
                     last_call = formed.latest - lead <= now;
@@ -323,9 +362,11 @@ impl Prices {
             self.refresh(context, lane);
             return !context.cluster.queue(lane).is_empty() && self.ready.get(lane.index()) == Time::NEVER;
         };
+        let queued = context.cluster.queue(lane).len();
         context.sacrifice(lane, formed.drop);
         context.run(gpu, lane, formed.size);
         let state = &mut self.lanes[lane.index()];
+        state.started(queued);
         state.batch = (state.batch * 49 + formed.size as u64 * 256) / 50;
         self.refresh(context, lane);
         true

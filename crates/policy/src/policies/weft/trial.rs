@@ -24,10 +24,13 @@ pub(super) struct Parameters {
     pub(super) memory: i64,
     /// The worst model's refused part counts for all requests, divided by this.
     pub(super) worst: i64,
+    /// A model that lost more than this part, in thousandths, is lost, and more of it counts no further: twice what is
+    /// promised.
+    pub(super) lost: i64,
     /// How many requests a model must be offered before a refusal of all it lost counts for half: those of which one in
     /// a hundred may fail once.
     pub(super) few: i64,
-    /// Requests of ten thousand that must be refused for a trial to begin.
+    /// Requests of ten thousand that must be refused for a trial to begin, unless a model has used up its error budget.
     pub(super) trouble: i64,
     /// Requests a second that shadows are told of in the long run.
     pub(super) told: u64,
@@ -41,6 +44,7 @@ pub(super) const PARAMETERS: Parameters = Parameters {
     period: Span::from_millis(250),
     memory: 20,
     worst: 3,
+    lost: 20,
     few: 100,
     trouble: 10,
     told: 20_000,
@@ -109,9 +113,10 @@ impl Score {
 
     /// What it cost: requests refused, and those that would be if all fared like the worst model, in part.
     fn cost(&self, parameters: &Parameters) -> i64 {
-        let part = |tally: &Tally| tally.refused * ONE / (tally.offered + parameters.few * ONE);
-        let worst = self.models.iter().map(part).max().unwrap_or(0);
-        self.all.refused + self.all.offered / ONE * worst / parameters.worst
+        // In millionths: a hundredth must be told from two.
+        let part = |tally: &Tally| tally.refused * 1_000_000 / (tally.offered + parameters.few * ONE);
+        let worst = self.models.iter().map(part).max().unwrap_or(0).min(parameters.lost * 1_000);
+        self.all.refused + self.all.offered * worst / (1_000_000 * parameters.worst)
     }
 }
 
@@ -172,7 +177,7 @@ impl Trial {
             self.changes = cluster.changes;
             self.forget_cluster(now);
         }
-        let wanted = used != 0 || live.bad() >= parameters.trouble;
+        let wanted = used != 0 || live.bad() >= parameters.trouble || live.in_debt();
         match self.phase {
             Phase::Rests(until) => {
                 if wanted && now >= until {
@@ -261,9 +266,7 @@ impl Trial {
             return Some(best);
         }
         // Once trouble is over the first setting, which spares GPUs, serves again.
-        let calm = |index: usize| {
-            self.scores[index].all.refused * 10_000 <= self.scores[index].all.offered * self.parameters.trouble
-        };
-        (used != 0 && calm(0)).then_some(0)
+        let calm = costs[0] * 10_000 <= self.scores[0].all.offered * self.parameters.trouble;
+        (used != 0 && calm).then_some(0)
     }
 }
