@@ -106,6 +106,8 @@ pub struct Cluster {
     /// How long before it is free a GPU may be given its next batch.
     pub(crate) lead: Span,
     pub(crate) batches: u64,
+    /// How often models and their tables changed.
+    pub(crate) changes: u64,
     live: usize,
     /// GPUs from this index on are a reserve.
     reserve: usize,
@@ -130,6 +132,7 @@ impl Cluster {
             network,
             lead,
             batches: 0,
+            changes: 0,
             live: 0,
             reserve: usize::MAX,
             open: 0,
@@ -149,7 +152,29 @@ impl Cluster {
         self.offered.push(0);
         self.refused.push(0);
         self.models.push(model);
+        self.changes += 1;
         id
+    }
+
+    /// Takes over models and GPUs that another cluster has and this one does not, at most so many of them; whether
+    /// both are alike now. GPUs have the same ids and are idle.
+    pub(crate) fn mirror(&mut self, now: Time, other: &Cluster, most: usize) -> bool {
+        for _ in 0..most {
+            if let Some(model) = other.models.get(self.models.len()) {
+                self.add_model(model.clone());
+            } else if let Some(gpu) = other.gpus.get(self.gpus.len()) {
+                let id = GpuId::new(self.gpus.len());
+                if gpu.alive && !gpu.leaving {
+                    self.join(now, id, gpu.kind);
+                } else {
+                    self.gpus.push(Gpu::default());
+                }
+            } else {
+                self.count_live();
+                return true;
+            }
+        }
+        false
     }
 
     pub(crate) fn set_table(&mut self, model: ModelId, kind: GpuType, table: LatencyTable) {
@@ -158,6 +183,7 @@ impl Cluster {
             tables.resize(kind.index() + 1, LatencyTable::default());
         }
         tables[kind.index()] = table;
+        self.changes += 1;
     }
 
     /// The model whose requests wait in a lane.

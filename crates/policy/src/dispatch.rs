@@ -149,6 +149,40 @@ pub trait Policy: Send {
     }
 }
 
+impl<P: Policy + ?Sized> Policy for Box<P> {
+    fn route(&mut self, context: &mut Context, request: &Request) -> LaneId {
+        (**self).route(context, request)
+    }
+
+    fn on_queue(&mut self, context: &mut Context, lane: LaneId) {
+        (**self).on_queue(context, lane);
+    }
+
+    fn on_gpu(&mut self, context: &mut Context, gpu: GpuId) {
+        (**self).on_gpu(context, gpu);
+    }
+
+    fn on_cluster(&mut self, context: &mut Context) {
+        (**self).on_cluster(context);
+    }
+
+    fn on_timer(&mut self, context: &mut Context) {
+        (**self).on_timer(context);
+    }
+
+    fn next_timer(&self) -> Time {
+        (**self).next_timer()
+    }
+
+    fn lead(&self, network: &Network) -> Span {
+        (**self).lead(network)
+    }
+
+    fn ignores_deadlines(&self) -> bool {
+        (**self).ignores_deadlines()
+    }
+}
+
 /// What a policy sees and what it can do.
 #[derive(Debug)]
 pub struct Context<'a> {
@@ -270,15 +304,22 @@ impl Context<'_> {
 }
 
 /// The books and a policy.
-pub struct Dispatcher {
+pub struct Dispatcher<P: Policy = Box<dyn Policy>> {
     cluster: Cluster,
-    policy: Box<dyn Policy>,
+    policy: P,
     patient: bool,
 }
 
 impl Dispatcher {
     /// A dispatcher for these models on GPUs of these types, with nobody waiting.
     pub fn new(models: Vec<Model>, gpus: &[GpuType], network: Network, policy: Box<dyn Policy>) -> Dispatcher {
+        Dispatcher::of(models, gpus, network, policy)
+    }
+}
+
+impl<P: Policy> Dispatcher<P> {
+    /// The same for a policy whose type is known.
+    pub(crate) fn of(models: Vec<Model>, gpus: &[GpuType], network: Network, policy: P) -> Dispatcher<P> {
         let cluster = Cluster::new(models, gpus, network, policy.lead(&network));
         let patient = policy.ignores_deadlines();
         Dispatcher { cluster, policy, patient }
@@ -287,6 +328,11 @@ impl Dispatcher {
     /// What the scheduler knows.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// The books and the policy, to be made like those of another dispatcher before it is told anything.
+    pub(crate) fn parts(&mut self) -> (&mut Cluster, &mut P) {
+        (&mut self.cluster, &mut self.policy)
     }
 
     /// Whether the policy never starts a batch that it knows to be late.

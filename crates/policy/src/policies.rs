@@ -37,7 +37,7 @@ pub const NAMES: [&str; 10] = [
     "timeshare",
 ];
 
-/// The policy of this name.
+/// The policy of this name; `weft/SETTING` is one of Weft's settings alone.
 pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
     Some(match name {
         "weft" => Box::new(Weft::default()),
@@ -50,6 +50,6 @@ pub fn by_name(name: &str) -> Option<Box<dyn Policy>> {
         "shepherd" => Box::new(Shepherd),
         "static" => Box::new(StaticSplit::default()),
         "timeshare" => Box::new(TimeShare::default()),
-        _ => return None,
+        name => return Weft::alone(name.strip_prefix("weft/")?),
     })
 }

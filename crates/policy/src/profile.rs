@@ -9,6 +9,7 @@ pub(crate) mod csv;
 pub use csv::{CsvError, Selection};
 
 use crate::Span;
+use std::sync::Arc;
 
 /// Batches larger than this are never planned, whatever the objective allows.
 pub const MAX_BATCH: usize = 512;
@@ -16,8 +17,8 @@ pub const MAX_BATCH: usize = 512;
 /// Latency by batch size of one model on one type of GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencyTable {
-    /// Entry `i` is the latency of a batch of `i + 1`.
-    by_size: Vec<Span>,
+    /// Entry `i` is the latency of a batch of `i + 1`. Shared, so that a copy costs nothing.
+    by_size: Arc<[Span]>,
 }
 
 impl LatencyTable {
@@ -80,14 +81,16 @@ impl LatencyTable {
     }
 
     /// This table without the sizes that take longer than `objective`: they are late by themselves.
-    pub fn within(mut self, objective: Span) -> LatencyTable {
-        self.by_size.truncate(self.largest_within(objective));
-        self
+    pub fn within(self, objective: Span) -> LatencyTable {
+        let largest = self.largest_within(objective);
+        self.up_to(largest)
     }
 
     /// This table without sizes above `max_batch`.
     pub fn up_to(mut self, max_batch: usize) -> LatencyTable {
-        self.by_size.truncate(max_batch);
+        if max_batch < self.max_batch() {
+            self.by_size = self.by_size[..max_batch].into();
+        }
         self
     }
 

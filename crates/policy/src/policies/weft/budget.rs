@@ -29,12 +29,13 @@ const DOUBLINGS: i64 = 72;
 const LEAST: i64 = ONE * 6 / 10;
 
 /// Balances and prices of all models.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Budgets {
     models: Vec<Account>,
     /// Requests offered and refused lately, over all models, fading.
     offered: i64,
     refused: i64,
+    in_debt: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +58,25 @@ impl Budgets {
         self.models[model].price
     }
 
+    /// How many of ten thousand requests were refused lately, over all models.
+    pub(super) fn bad(&self) -> i64 {
+        self.refused * 10_000 / self.offered.max(1)
+    }
+
+    /// Whether any model had used up its budget when balances were last brought up to date.
+    pub(super) fn in_debt(&self) -> bool {
+        self.in_debt
+    }
+
+    /// The same balances for a cluster in which so many requests were offered and refused so far.
+    pub(super) fn counted_from(&self, offered: &[u64], refused: &[u64]) -> Budgets {
+        let mut budgets = self.clone();
+        for (account, (offered, refused)) in budgets.models.iter_mut().zip(offered.iter().zip(refused)) {
+            (account.offered, account.refused) = (*offered, *refused);
+        }
+        budgets
+    }
+
     /// Brings balances and prices up to date with what was offered and refused so far. Called every 50 ms.
     pub(super) fn update(&mut self, offered: &[u64], refused: &[u64], gaps: impl Iterator<Item = Span>) {
         // 199/200 every 50 ms: a memory of ten seconds.
@@ -70,13 +90,15 @@ impl Budgets {
             self.offered += came * ONE;
             self.refused += went * ONE;
         }
-        let bad = self.refused * 10_000 / self.offered.max(1);
+        let bad = self.bad();
+        self.in_debt = false;
         let care = (LEVELS.1 - bad).clamp(0, LEVELS.1 - LEVELS.0) * ONE / (LEVELS.1 - LEVELS.0);
         for (account, gap) in self.models.iter_mut().zip(gaps) {
             let earned =
                 UNIT.nanos() as i128 * i128::from(ONE) * i128::from(ALLOWED) / 1_000 / i128::from(gap.nanos().max(1));
             let unit = (earned as i64).max(ONE);
             account.balance = account.balance.clamp(BOUNDS.0 * unit, BOUNDS.1 * unit);
+            self.in_debt |= account.balance < 0;
             let debt = -account.balance * ONE / unit;
             account.price = power_of_two(debt * DOUBLINGS / 100 * care / ONE).max(LEAST);
         }

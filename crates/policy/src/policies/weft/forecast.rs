@@ -26,7 +26,7 @@ impl Job {
 }
 
 /// Room for a forecast, kept between forecasts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Forecast {
     /// When GPUs become free.
     pub(super) free: Vec<Time>,

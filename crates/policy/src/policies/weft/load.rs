@@ -8,11 +8,9 @@
 //! of so many times the square root of `n`. Where there is enough, an idle GPU costs nothing; as it shrinks,
 //! the price rises.
 
-use super::ONE;
+use super::budget::ONE;
 use crate::{LatencyTable, Network, Span};
 
-/// What a GPU-second idle costs when there is no headroom, in GPU-seconds (of [`ONE`]).
-pub(super) const IDLE_PRICE: u64 = 2 * ONE as u64;
 /// Headroom, in square roots of the number of GPUs (of [`ONE`]), at which idling costs all and nothing.
 const HEADROOM: (i64, i64) = (ONE * 8 / 10, ONE * 16 / 10);
 
@@ -52,12 +50,12 @@ pub(super) fn gpus_open(needed: u64, live: usize) -> usize {
 }
 
 /// What a GPU-second idle costs, in GPU-seconds (of [`ONE`]), when `needed` GPUs (of [`ONE`]) of `live` are
-/// needed.
-pub(super) fn idle_price(needed: u64, live: usize) -> u64 {
+/// needed, and it costs `full` when there is no headroom.
+pub(super) fn idle_price(needed: u64, live: usize, full: u64) -> u64 {
     let free = live as i64 * ONE - needed.min(1 << 40) as i64;
     let root = ((live as u64) << 20).isqrt() as i64;
     let headroom = (free * ONE / root.max(1)).clamp(HEADROOM.0, HEADROOM.1);
-    IDLE_PRICE * (HEADROOM.1 - headroom) as u64 / (HEADROOM.1 - HEADROOM.0) as u64
+    full * (HEADROOM.1 - headroom) as u64 / (HEADROOM.1 - HEADROOM.0) as u64
 }
 
 #[cfg(test)]
@@ -85,7 +83,9 @@ mod tests {
 
     #[test]
     fn idling_is_free_with_headroom_and_dear_without() {
-        let price = |needed: f64, live: usize| idle_price((needed * ONE as f64) as u64, live) as f64 / ONE as f64;
+        let price = |needed: f64, live: usize| {
+            idle_price((needed * ONE as f64) as u64, live, 2 * ONE as u64) as f64 / ONE as f64
+        };
         assert_eq!(price(2.4, 8), 0.0);
         assert_eq!(price(8.0, 8), 2.0);
         assert_eq!(price(80.0, 100), 0.0);
