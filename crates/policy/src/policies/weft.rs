@@ -6,8 +6,7 @@
 //! fewest refusals serves. The strongest rules known elsewhere, deferral and eager least slack, are among them, so that
 //! Weft is behind none of them for longer than it takes to find out.
 //!
-//! While nobody is refused there is no shadow, and the first setting serves: it waits for company that is likely, which
-//! saves GPU time, and leaves whole GPUs idle.
+//! While nobody is refused there is no shadow, and the first setting serves: it leaves whole GPUs idle.
 //!
 //! Invariants:
 //! 1. Shadows decide nothing: without a change of setting, Weft does what its setting would do alone.

@@ -40,8 +40,7 @@ pub(super) enum Goal {
 const PRICES: Wait = Wait::Priced(2 * ONE as u64);
 
 /// All settings, the one to begin with first.
-pub(super) const SETTINGS: [Setting; 6] = [
-    Setting { name: "thrifty", wait: Wait::Priced(0), goal: Goal::Usual, ahead: true, reserve: true },
+pub(super) const SETTINGS: [Setting; 5] = [
     Setting { name: "prices", wait: PRICES, goal: Goal::Usual, ahead: true, reserve: true },
     Setting { name: "patient", wait: Wait::Due, goal: Goal::Usual, ahead: true, reserve: false },
     Setting { name: "deferral", wait: Wait::Due, goal: Goal::Target, ahead: false, reserve: false },

@@ -265,7 +265,7 @@ impl Trial {
         if costs[best] + chance < costs[used] {
             return Some(best);
         }
-        // Once trouble is over the first setting, which spares GPUs, serves again.
+        // Once trouble is over the first setting, which leaves GPUs idle, serves again.
         let calm = costs[0] * 10_000 <= self.scores[0].all.offered * self.parameters.trouble;
         (used != 0 && calm).then_some(0)
     }
