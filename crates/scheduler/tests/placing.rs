@@ -3,8 +3,8 @@
 use policy::placement::nodes::Capacity;
 use policy::{Span, Time};
 use rpc::{
-    FromNode, Incarnation, ModelInfo, ModelSpec, NodeHello, Order, OrderError, Overview, State, ToNode, WorkerId,
-    WorkerState,
+    Catalog, FromNode, Incarnation, ModelInfo, ModelSpec, NodeHello, Order, OrderError, Overview, State, ToGateway,
+    ToNode, WorkerId, WorkerState,
 };
 use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;
@@ -15,6 +15,43 @@ const GB: u64 = 1 << 30;
 const START: Span = Span::from_millis(300);
 /// The scheduler's tick.
 const TICK: Span = Span::from_millis(50);
+
+/// Stands in for a gateway: keeps the last overview.
+struct Gateway(Arc<Mutex<Overview>>);
+
+impl GatewayLink for Gateway {
+    fn send(&self, _: ToGateway) {}
+
+    fn publish_catalog(&self, _: Catalog) {}
+
+    fn publish_overview(&self, overview: Overview) {
+        *self.0.lock().unwrap() = overview;
+    }
+
+    fn close(&self, _: &str) {}
+
+    fn is_leased(&self) -> bool {
+        false
+    }
+}
+
+/// Stands in for a node: keeps what it is told.
+struct Node {
+    number: u32,
+    told: Arc<Mutex<Vec<(u32, ToNode)>>>,
+}
+
+impl NodeLink for Node {
+    fn send(&self, instruction: ToNode) {
+        self.told.lock().unwrap().push((self.number, instruction));
+    }
+
+    fn close(&self, _: &str) {}
+
+    fn is_leased(&self) -> bool {
+        false
+    }
+}
 
 /// A scheduler, and nodes whose workers are ready a while after they were started.
 struct World {
@@ -51,14 +88,7 @@ impl World {
         let mut driver = Driver::new(now, config, Store::in_memory()).unwrap();
         let looked: Arc<Mutex<Overview>> = Arc::default();
         let look = looked.clone();
-        let link = GatewayLink {
-            tell: Box::new(|_| {}),
-            publish: Box::new(|_| {}),
-            look: Box::new(move |overview| *look.lock().unwrap() = overview),
-            close: Box::new(|_| {}),
-            leased: false,
-        };
-        driver.on_gateway_joined(0, link);
+        driver.on_gateway_joined(0, Box::new(Gateway(look)));
         World {
             driver,
             now,
@@ -74,11 +104,7 @@ impl World {
 
     fn join(&mut self, node: u32, capacity: Option<Capacity>) {
         let told = self.told.clone();
-        let link = NodeLink {
-            tell: Box::new(move |message| told.lock().unwrap().push((node, message))),
-            close: Box::new(|_| {}),
-            leased: false,
-        };
+        let link = Box::new(Node { number: node, told });
         let (name, incarnation) = (format!("node-{node}"), Incarnation(u64::from(node) + 1));
         let hello = NodeHello { name, incarnation, capacity, ..NodeHello::default() };
         self.driver.on_node_joined(self.now, node, hello, link);
