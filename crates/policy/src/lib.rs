@@ -15,6 +15,7 @@ pub mod surface;
 pub mod search;
 pub mod predict;
 mod batching;
+pub mod staffing;
 mod rate;
 mod tournament;
 mod bitset;
@@ -25,6 +26,7 @@ mod admission;
 pub mod policies;
 pub mod sharing;
 pub mod placement;
+pub mod partition;
 pub mod autoscale;
 pub mod deployment;
 
