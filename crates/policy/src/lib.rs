@@ -21,6 +21,7 @@ mod tournament;
 mod bitset;
 mod cluster;
 mod dispatch;
+pub mod shard;
 pub mod journal;
 mod admission;
 pub mod policies;
