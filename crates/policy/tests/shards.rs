@@ -49,7 +49,8 @@ fn what_comes_together_is_decided_together_and_batches_that_are_over_come_first(
         .collect();
     assert_eq!(batches, [(0, vec![0, 2, 4]), (1, vec![1, 3])]);
     // Both GPUs are busy; what comes with the end of a batch gets its GPU.
-    (packet.clear(), out.clear());
+    packet.clear();
+    out.clear();
     pack_arrival(&mut packet, RequestId(9), ModelId(1), Time::from_nanos(30_000_000));
     pack_done(&mut packet, GpuId(0), 0);
     shard.on_packet(Time::from_nanos(7_000_000), &packet, &mut out).unwrap();

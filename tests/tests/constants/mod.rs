@@ -36,8 +36,11 @@ enum Kind {
 }
 use Kind::{Driver, Formula, Layout, Limit, Measurement, Paper, Protocol};
 
+/// A file, and its constants by kind.
+type InFile = (&'static str, &'static [(Kind, &'static [&'static str])]);
+
 /// The constants of each file that are not derived from other constants.
-const KINDS: &[(&str, &[(Kind, &[&str])])] = &[
+const KINDS: &[InFile] = &[
     ("policy/src/sharing/config.rs", &[(Formula, &["QUEUE_DECAY", "PERIOD_DECAY"]), (Layout, &["HELD", "GAPS"])]),
     ("policy/src/sharing/controllers.rs", &[(Paper, &["SLICE"])]),
     ("policy/src/sharing/controllers/orion_like.rs", &[(Paper, &["IN_FLIGHT"])]),
