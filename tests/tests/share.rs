@@ -246,7 +246,7 @@ fn best_effort_work_is_sliced_beside_a_latency_program_and_top_says_so() {
     });
     assert!(note.contains("serve takes"), "{note}");
     let shown = machine.ask(&["top", "--once"]);
-    assert!(text(&shown.stdout).contains("in slices of"), "{}", text(&shown.stdout));
+    assert!(text(&shown.stdout).contains("in time slices of"), "{}", text(&shown.stdout));
     drop(serve);
     machine.wait("its own slices", |machine| {
         let train = machine.tenant("train")?;
@@ -484,7 +484,7 @@ fn a_job_has_a_name_a_log_a_state_and_an_end() {
     machine.wait("it to be suspended", |_| (state("train") == "suspended").then_some(()));
     assert!(machine.ask(&["resume", "train"]).status.success());
     machine.wait("it to run", |_| (state("train") == "runs").then_some(()));
-    refused(&machine.ask(&["jobs", "train", "--forget"]), 2, "it runs; `weft stop` ends it");
+    refused(&machine.ask(&["jobs", "train", "--forget"]), 2, "it still runs; end it with `weft stop` first");
     assert!(text(&machine.ask(&["jobs", "train", "--log"]).stdout).contains("ready"));
     let told = text(&machine.ask(&["jobs"]).stdout);
     assert!(told.contains("train") && told.contains("runs"), "{told}");

@@ -27,7 +27,7 @@ fn a_worker_has_more_of_its_gpu_while_more_is_asked_of_it() {
     machine.wait("more of the GPU", |_| stretched().filter(|permille| *permille > 200));
     let explained = machine.ask(&["explain", "busy", "--server", &server.url[1]]);
     let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
-    assert!(explained.contains("its load asks for"), "{explained}");
+    assert!(explained.contains("its load needs"), "{explained}");
     drop(load);
     machine.wait("what it was promised", |_| stretched().filter(|permille| *permille == 200));
 }

@@ -97,7 +97,13 @@ impl Driver {
                     let version = self.places.version();
                     if let Some(deployment) = self.models.get_mut(&number) {
                         deployment.no_room_at = Some(version);
-                        tracing::warn!(model = deployment.label(), %refused, "no worker is started");
+                        // The first node may be about to join, as it is whenever a server starts.
+                        match refused {
+                            Refused::NoNode => tracing::info!(model = deployment.label(), "waits for a node to join"),
+                            Refused::NoRoom(_) => {
+                                tracing::warn!(model = deployment.label(), %refused, "no worker is started");
+                            }
+                        }
                     }
                     let event = match refused {
                         Refused::NoNode => Event::NoNode,
