@@ -4,9 +4,6 @@
 //! cluster is warm before anything is measured and runs on from one sample to the next, so that what is
 //! measured is the steady state.
 
-#[path = "../tests/threads/mod.rs"]
-mod threads;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use policy::{
     Action, Actions, Dispatcher, Event, GpuId, GpuType, LatencyTable, Model, ModelId, Network, Request, RequestId,
@@ -134,44 +131,5 @@ fn dispatch(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Models, GPUs and sub-clusters of a thousand GPUs each.
-const CUT: [(usize, usize, usize); 2] = [(1_000, 10_000, 10), (1_000, 50_000, 50)];
-const THREADS: [usize; 2] = [1, 2];
-/// How long gateways gather requests before they send a packet.
-const ROUND: Span = Span::from_millis(1);
-
-fn subclusters(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("subclusters");
-    group.sample_size(10);
-    group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(3));
-    for policy in POLICIES {
-        for (models, gpus, shards) in CUT {
-            for threads in THREADS {
-                let rounds = (400_000 / gpus).max(1);
-                // Counted beforehand, on rounds like those that are measured.
-                let mut world = None;
-                let mut warm = || {
-                    let mut world = threads::Threads::new(policy, models, gpus, shards, ROUND);
-                    world.run((OBJECTIVE * 3).nanos() as usize / ROUND.nanos() as usize, threads);
-                    world
-                };
-                let per_round = threads::rate(gpus) * ROUND.seconds();
-                group.throughput(Throughput::Elements((per_round * rounds as f64) as u64));
-                let name = format!("{models} models, {gpus} GPUs in {shards}, {threads} threads");
-                group.bench_function(BenchmarkId::new(policy, name), |bencher| {
-                    let world = world.get_or_insert_with(&mut warm);
-                    bencher.iter(|| world.run(rounds, threads));
-                });
-                if let Some(world) = &world {
-                    let (came, decided) = (world.came(), world.decided());
-                    let refused: u64 = decided.iter().map(|(_, [_, refused])| refused).sum();
-                    assert!(refused * 100 <= came, "{refused} of {came} requests were refused");
-                }
-            }
-        }
-    }
-    group.finish();
-}
-
-criterion_group!(benches, dispatch, subclusters);
+criterion_group!(benches, dispatch);
 criterion_main!(benches);

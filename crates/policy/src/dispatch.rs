@@ -281,19 +281,6 @@ impl Context<'_> {
         self.reject(lane, count, Reason::TooLate);
     }
 
-    /// Lets a request that came wait in the lane that the policy chooses.
-    fn enter(&mut self, policy: &mut impl Policy, request: Request) -> LaneId {
-        self.cluster.rates[request.model.index()].record(self.now);
-        self.cluster.offered[request.model.index()] += 1;
-        let lane = policy.route(self, &request);
-        let queue = &mut self.cluster.lanes[lane.index()].queue;
-        queue.insert(request);
-        if queue.head().is_some_and(|head| head.id == request.id) {
-            self.cluster.watch_head(lane, self.patient);
-        }
-        lane
-    }
-
     /// Takes all batches off a GPU. Requests with time left wait again in the lane they came from.
     fn take_back(&mut self, gpu: GpuId, reason: Reason) -> Vec<LaneId> {
         let state = &mut self.cluster.gpus[gpu.index()];
@@ -321,8 +308,6 @@ pub struct Dispatcher<P: Policy = Box<dyn Policy>> {
     cluster: Cluster,
     policy: P,
     patient: bool,
-    /// Lanes that requests which came together wait in. Kept, so that they cost no allocation.
-    changed: Vec<LaneId>,
 }
 
 impl Dispatcher {
@@ -337,7 +322,7 @@ impl<P: Policy> Dispatcher<P> {
     pub(crate) fn of(models: Vec<Model>, gpus: &[GpuType], network: Network, policy: P) -> Dispatcher<P> {
         let cluster = Cluster::new(models, gpus, network, policy.lead(&network));
         let patient = policy.ignores_deadlines();
-        Dispatcher { cluster, policy, patient, changed: Vec::new() }
+        Dispatcher { cluster, policy, patient }
     }
 
     /// What the scheduler knows.
@@ -371,26 +356,19 @@ impl<P: Policy> Dispatcher<P> {
         }
     }
 
-    /// Takes in requests that came together. Each lane that they wait in is looked at once, in the order of lanes, however
-    /// many came for it.
-    pub fn on_arrivals(&mut self, now: Time, requests: &[Request], out: &mut Actions) {
-        let mut context = Context { now, cluster: &mut self.cluster, actions: out, patient: self.patient };
-        let mut lanes = std::mem::take(&mut self.changed);
-        lanes.extend(requests.iter().map(|request| context.enter(&mut self.policy, *request)));
-        lanes.sort_unstable();
-        lanes.dedup();
-        for lane in lanes.drain(..) {
-            self.policy.on_queue(&mut context, lane);
-        }
-        self.changed = lanes;
-    }
-
     /// Takes in an event; what follows from it is appended to `out`.
     pub fn on_event(&mut self, now: Time, event: Event, out: &mut Actions) {
         let mut context = Context { now, cluster: &mut self.cluster, actions: out, patient: self.patient };
         match event {
             Event::Arrived(request) => {
-                let lane = context.enter(&mut self.policy, request);
+                context.cluster.rates[request.model.index()].record(now);
+                context.cluster.offered[request.model.index()] += 1;
+                let lane = self.policy.route(&mut context, &request);
+                let queue = &mut context.cluster.lanes[lane.index()].queue;
+                queue.insert(request);
+                if queue.head().is_some_and(|head| head.id == request.id) {
+                    context.cluster.watch_head(lane, self.patient);
+                }
                 self.policy.on_queue(&mut context, lane);
             }
             Event::BatchDone { gpu, batch } => {

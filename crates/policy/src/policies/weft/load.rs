@@ -9,10 +9,36 @@
 //! the price rises.
 
 use super::budget::ONE;
-pub(super) use crate::staffing::gpus_needed;
+use crate::{LatencyTable, Network, Span};
 
 /// Headroom, in square roots of the number of GPUs (of [`ONE`]), at which idling costs all and nothing.
 const HEADROOM: (i64, i64) = (ONE * 8 / 10, ONE * 16 / 10);
+
+/// GPUs (of [`ONE`]) that a model needs when its requests come `gap` apart.
+pub(super) fn gpus_needed(table: &LatencyTable, gap: Span, objective: Span, network: &Network) -> u64 {
+    let budget = objective - network.control - network.response;
+    if gap == Span::MAX || table.max_batch() == 0 {
+        return 0;
+    }
+    let gap = gap.nanos().max(1);
+    let fits = |size: usize| {
+        let joined = Span::from_nanos(gap.saturating_mul(size as u64 - 1));
+        joined + table.latency(size) + network.data_per_request * size <= budget
+    };
+    let (mut low, mut high) = (1, table.max_batch());
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if fits(middle) { low = middle } else { high = middle - 1 }
+    }
+    // Between whole sizes, in proportion: most lanes of a crowded cluster collect only a few requests.
+    let one = ONE as u64;
+    let waited = (budget - table.latency(low)).nanos();
+    let size = (one + waited.saturating_mul(one) / gap).clamp(low as u64 * one, table.max_batch() as u64 * one);
+    let size = size.min((low as u64 + 1) * one);
+    let next = table.latency((low + 1).min(table.max_batch())) - table.latency(low);
+    let takes = table.latency(low) + next.scale(size - low as u64 * one, one);
+    (u128::from(takes.nanos()) * u128::from(one) * u128::from(one) / (u128::from(size) * u128::from(gap))) as u64
+}
 
 /// How many of `live` GPUs to use when `needed` (of [`ONE`]) are needed: that many and their square root. The rest
 /// are left idle as a whole, to be given back or opened when somebody would be late without them; less than a tenth
@@ -35,6 +61,18 @@ pub(super) fn idle_price(needed: u64, live: usize, full: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lane_needs_what_its_largest_batches_cost() {
+        let line = LatencyTable::line(Span::from_micros(1_053), Span::from_micros(5_072), 64);
+        let needed = |gap: f64| {
+            let gpus = gpus_needed(&line, Span::from_millis_f64(gap), Span::from_millis(25), &Network::default());
+            (gpus as f64 / ONE as f64 * 100.0).round() / 100.0
+        };
+        // One request in a hundred milliseconds runs with a fifth of another (6.3 ms for 1.19); a thousand a
+        // second run ten at a time (15.7 ms for 10.24); six thousand a second are more than eight GPUs can do.
+        assert_eq!([needed(100.0), needed(1.0), needed(1.0 / 6.0)], [0.05, 1.54, 8.11]);
+    }
 
     #[test]
     fn the_reserve_is_what_the_load_leaves() {
