@@ -9,6 +9,8 @@ use crate::up::settings::Settings;
 use anyhow::{Context, Result};
 use clap::Args;
 use policy::sharing::SharingConfig;
+use scheduler::lead::{Engine, Lead, LockFile};
+use scheduler::server::Office;
 use scheduler::{Scheduler, Store};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -19,13 +21,18 @@ use std::sync::Arc;
 /// It decides which requests run where and when, and keeps what is deployed. Whoever joins must bring the token of the
 /// table `cluster` of the configuration, or of WEFT_TOKEN.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8003")]
+#[command(
+    after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8003\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8013 --standby"
+)]
 pub(crate) struct SchedulerArguments {
     /// What to serve and how
     config: Option<PathBuf>,
     /// Where to listen for gateways and nodes
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// While another scheduler leads with the same state folder, wait until it ends and take its place
+    #[arg(long)]
+    standby: bool,
     /// Read the configuration, say whether it makes sense and what it names is there, and stop. Models' files are on
     /// the nodes and are not looked for.
     #[arg(long)]
@@ -42,8 +49,8 @@ pub(crate) struct SchedulerArguments {
 pub(crate) struct GatewayArguments {
     /// Limits, keys, addresses
     config: Option<PathBuf>,
-    /// Where the scheduler is
-    #[arg(long, value_name = "URL")]
+    /// Where the scheduler is; several with commas between, of which one leads
+    #[arg(long, value_name = "URL,...")]
     scheduler: Option<String>,
     #[command(flatten)]
     addresses: Addresses,
@@ -58,8 +65,8 @@ pub(crate) struct GatewayArguments {
 pub(crate) struct NodeArguments {
     /// How workers are run
     config: Option<PathBuf>,
-    /// Where the scheduler is
-    #[arg(long, value_name = "URL")]
+    /// Where the scheduler is; several with commas between, of which one leads
+    #[arg(long, value_name = "URL,...")]
     scheduler: Option<String>,
     /// Where gateways reach this node, as host and port
     #[arg(long, value_name = "HOST:PORT")]
@@ -132,27 +139,53 @@ pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
     start(async move {
         warn_if_exposed("the scheduler", address, &settings);
         let listener = listen("listen", address).await?;
-        let store = Store::open(&settings.state)?;
-        let scheduler_config = scheduler::Config {
-            // Nodes outlive this scheduler, and their workers have the ids that it gave them.
-            epoch: (rpc::Incarnation::random().0 as u32).max(1),
-            settle: rpc::timing::SETTLE,
-            ..settings.scheduler_config()
-        };
-        let (scheduler, thread) = Scheduler::start(scheduler_config, store)?;
         let config = scheduler::server::ServerConfig { token: Some(token), identity: identity(&settings)? };
-        tracing::info!(%address, "scheduling; gateways and nodes may join");
-        scheduler::server::serve(scheduler.clone(), listener, config, told_to_end()).await?;
+        let office = Office::default();
+        let serving = scheduler::server::serve(office.clone(), listener, config, told_to_end());
+        let leading = async {
+            let lead = lead(&settings.state, arguments.standby).await?;
+            let scheduler_config = scheduler::Config {
+                // Nodes outlive this scheduler, and their workers have the ids that it gave them.
+                epoch: (rpc::Incarnation::random().0 as u32).max(1),
+                settle: rpc::timing::SETTLE,
+                term: lead.term(),
+                ..settings.scheduler_config()
+            };
+            let (scheduler, thread) = Scheduler::start(scheduler_config, Store::led(&settings.state, lead)?)?;
+            office.take(scheduler);
+            tracing::info!(%address, "scheduling; gateways and nodes may join");
+            Ok::<_, anyhow::Error>(thread)
+        };
+        tokio::pin!(serving);
+        let thread = tokio::select! {
+            served = &mut serving => return served,
+            thread = leading => thread?,
+        };
+        let served = serving.await;
         drop(thread.join());
-        Ok(())
+        served
     })
+}
+
+/// Leads with this state folder: at once, or on standby as soon as nobody else does.
+async fn lead(state: &Path, standby: bool) -> Result<Arc<dyn Lead>> {
+    let mut engine = LockFile::of(state);
+    match engine.try_lead() {
+        Err(busy) if standby => tracing::info!("on standby: {busy:#}"),
+        tried => return tried,
+    }
+    // A thread of its own, which may wait for ever and ends with the process.
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let waiting = std::thread::Builder::new().name("standby".into());
+    waiting.spawn(move || drop(tell.send(engine.lead()))).context("start the thread that waits to lead")?;
+    told.await.context("wait to lead")?
 }
 
 pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
     let mut settings = Settings::find(arguments.config.as_deref())?;
     arguments.addresses.apply(&mut settings);
     let remote = gateway::remote::Remote {
-        scheduler: settings.scheduler_url(arguments.scheduler)?,
+        schedulers: settings.scheduler_urls(arguments.scheduler)?,
         token: Some(settings.cluster_token()?),
         authority: settings.cluster.authority.as_deref().map(read).transpose()?,
     };
@@ -195,7 +228,7 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
     let bind = arguments.listen.map_or_else(|| own(&address), Ok)?;
     scheduler::private_folder(&settings.state)?;
     let remote = node::remote::Remote {
-        scheduler: settings.scheduler_url(arguments.scheduler)?,
+        schedulers: settings.scheduler_urls(arguments.scheduler)?,
         token: Some(settings.cluster_token()?),
         authority: settings.cluster.authority.as_deref().map(read).transpose()?,
         identity: identity(&settings)?,

@@ -151,6 +151,7 @@ async fn shed(gateway: Arc<Gateway>) {
 
 /// Joins gateway, scheduler and node by calls within this process.
 fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<Gateway> {
+    let withdrawals = scheduler.clone();
     let (arrivals, orders, undelivered, runner) =
         (scheduler.clone(), scheduler.clone(), scheduler.clone(), node.clone());
     let links = Links {
@@ -159,6 +160,7 @@ fn connect(settings: &Settings, scheduler: &Scheduler, node: &Arc<Node>) -> Arc<
             true
         }),
         part: Box::new(move |part| runner.run(part)),
+        withdrawn: Box::new(move |request, model| withdrawals.withdrawn(request, model)),
         undelivered: Box::new(move |worker, batch, nobody| undelivered.undelivered(worker, batch, nobody)),
         order: Box::new(move |order| {
             let (tell, told) = oneshot::channel();

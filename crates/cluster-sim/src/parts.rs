@@ -1,12 +1,14 @@
 //! The scheduler and a gateway as processes: their machines, and who is connected to them.
 
+use crate::Bug;
 use crate::message::Message;
 use crate::network::{End, Line};
 use gateway::core::{Call, Clock, Entered, Outcome};
 use gateway::remote::Waiting;
 use gateway::{Gateway, Links, ServeError};
 use policy::{Span, Time};
-use rpc::{Arrival, Incarnation, ModelSpec, NodeHello, Part, WorkerId, session_of};
+use rpc::leader::{Fence, Search};
+use rpc::{Arrival, Incarnation, ModelSpec, NodeHello, Part, Term, WorkerId, session_of};
 use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -30,8 +32,55 @@ pub(crate) enum ToSession {
     Close,
 }
 
+/// What a gateway or a node knows of schedulers.
+pub(crate) struct Member {
+    pub(crate) search: Search,
+    pub(crate) fence: Fence,
+    /// The connection to one that leads or might.
+    pub(crate) line: Option<Line>,
+    /// The term of the one that it has joined.
+    pub(crate) joined: Option<Term>,
+    /// For how long that has been silent.
+    pub(crate) unheard: Span,
+}
+
+impl Member {
+    pub(crate) fn new(now: Time, schedulers: usize) -> Member {
+        let (search, fence) = (Search::new(now, schedulers), Fence::default());
+        Member { search, fence, line: None, joined: None, unheard: Span::ZERO }
+    }
+
+    /// Whether to follow a scheduler that answered.
+    pub(crate) fn admits(&mut self, term: Term, bug: Option<Bug>) -> bool {
+        let admitted = bug == Some(Bug::AnyLeader) || self.fence.admits(term);
+        self.joined = admitted.then_some(term);
+        admitted
+    }
+
+    /// The connection is over. How long to wait before the next attempt.
+    pub(crate) fn left(&mut self, now: Time) -> Span {
+        self.line = None;
+        self.unheard = Span::ZERO;
+        match self.joined.take() {
+            Some(_) => {
+                self.search.lost(now);
+                Span::ZERO
+            }
+            None => self.search.failed(now).wait,
+        }
+    }
+
+    /// Another heartbeat is due; whether to leave the scheduler instead.
+    pub(crate) fn beat(&mut self) -> bool {
+        self.unheard += rpc::timing::HEARTBEAT;
+        let is_late = |term: Term| self.fence.highest() > term;
+        self.search.gives_up(self.unheard) || self.joined.is_some_and(is_late)
+    }
+}
+
 pub(crate) struct SchedulerPart {
     pub(crate) end: End,
+    pub(crate) term: Term,
     pub(crate) driver: Driver,
     outbox: Outbox<(u32, ToSession)>,
     pub(crate) lines: BTreeMap<u32, Line>,
@@ -42,13 +91,13 @@ pub(crate) struct SchedulerPart {
 }
 
 impl SchedulerPart {
-    pub(crate) fn new(now: Time, end: End, models: Vec<ModelSpec>) -> SchedulerPart {
-        let (epoch, settle) = (end.life as u32 + 1, rpc::timing::SETTLE);
-        let config = Config { models, epoch, settle, ..Config::default() };
+    pub(crate) fn new(now: Time, end: End, term: Term, epoch: u32, models: Vec<ModelSpec>) -> SchedulerPart {
+        let settle = rpc::timing::SETTLE;
+        let config = Config { models, epoch, term, settle, ..Config::default() };
         let store = Store::in_memory();
         let driver = Driver::new(now, config, store).expect("what is configured makes sense");
         let (outbox, lines, nodes) = (Outbox::default(), BTreeMap::new(), Vec::new());
-        SchedulerPart { end, driver, outbox, lines, nodes, next_session: 1, timer: Time::NEVER }
+        SchedulerPart { end, term, driver, outbox, lines, nodes, next_session: 1, timer: Time::NEVER }
     }
 
     fn open(&mut self, line: Line) -> u32 {
@@ -64,7 +113,7 @@ impl SchedulerPart {
 
     pub(crate) fn welcome_gateway(&mut self, line: Line) {
         let session = self.open(line);
-        put(&self.outbox, (session, ToSession::Send(Message::Welcome(session))));
+        put(&self.outbox, (session, ToSession::Send(Message::Welcome(session, self.term))));
         let (tell, publish, close) = (self.outbox.clone(), self.outbox.clone(), self.outbox.clone());
         let link = GatewayLink {
             tell: Box::new(move |decision| put(&tell, (session, ToSession::Send(Message::Decision(decision))))),
@@ -79,7 +128,7 @@ impl SchedulerPart {
     pub(crate) fn welcome_node(&mut self, now: Time, line: Line, hello: NodeHello) {
         let session = self.open(line);
         self.nodes.push(session);
-        put(&self.outbox, (session, ToSession::Send(Message::Accepted)));
+        put(&self.outbox, (session, ToSession::Send(Message::Accepted(self.term))));
         let (tell, close) = (self.outbox.clone(), self.outbox.clone());
         let link = NodeLink {
             tell: Box::new(move |order| put(&tell, (session, ToSession::Send(Message::Instruction(order))))),
@@ -99,6 +148,7 @@ impl SchedulerPart {
 pub(crate) enum FromGateway {
     Arrival(Arrival),
     Undelivered(WorkerId, u64, bool),
+    Withdrawn(u64, u32),
     Part(Part),
 }
 
@@ -123,19 +173,20 @@ pub(crate) struct GatewayPart {
     pub(crate) gateway: Arc<Gateway>,
     outbox: Outbox<FromGateway>,
     up: Arc<AtomicU32>,
-    /// The connection to the scheduler.
-    pub(crate) line: Option<Line>,
+    pub(crate) member: Member,
     pub(crate) ways: BTreeMap<Incarnation, Way>,
     pub(crate) open: BTreeMap<u64, Open>,
     pub(crate) draining: bool,
 }
 
 impl GatewayPart {
-    pub(crate) fn new(end: End, clock: Arc<AtomicU64>) -> GatewayPart {
+    pub(crate) fn new(end: End, member: Member, clock: Arc<AtomicU64>) -> GatewayPart {
         let outbox: Outbox<FromGateway> = Outbox::default();
         let up = Arc::new(AtomicU32::new(NONE));
         let (arrivals, parts, undelivered, session) = (outbox.clone(), outbox.clone(), outbox.clone(), up.clone());
+        let withdrawn = outbox.clone();
         let links = Links {
+            withdrawn: Box::new(move |request, model| put(&withdrawn, FromGateway::Withdrawn(request, model))),
             arrival: Box::new(move |arrival| {
                 let there = session.load(Relaxed) == session_of(arrival.request);
                 if there {
@@ -151,7 +202,7 @@ impl GatewayPart {
         };
         let gateway = Arc::new(Gateway::alone(links, Clock::Virtual(clock)));
         let (ways, open) = (BTreeMap::new(), BTreeMap::new());
-        GatewayPart { end, gateway, outbox, up, line: None, ways, open, draining: false }
+        GatewayPart { end, gateway, outbox, up, member, ways, open, draining: false }
     }
 
     /// A client asks.
@@ -170,7 +221,6 @@ impl GatewayPart {
 
     pub(crate) fn session_over(&mut self) {
         self.up.store(NONE, Relaxed);
-        self.line = None;
         self.gateway.session_over();
     }
 

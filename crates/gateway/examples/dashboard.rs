@@ -56,6 +56,7 @@ async fn main() -> anyhow::Result<()> {
         arrival: Box::new(|_| true),
         part: Box::new(|_| ()),
         undelivered: Box::new(|_, _, _| {}),
+        withdrawn: Box::new(|_, _| {}),
         order: Box::new(order),
     };
     let gateway = Gateway::new(0, links);
@@ -183,7 +184,7 @@ fn catalog(models: &[Model], second: u64) -> Catalog {
         };
         Entry { state, workers_ready, workers_wanted: 2, ..model.entry.clone() }
     };
-    Catalog { known: true, entries: models.iter().map(entry).collect() }
+    Catalog { known: true, settling: false, entries: models.iter().map(entry).collect() }
 }
 
 fn overview(models: &[Model], second: u64) -> Overview {

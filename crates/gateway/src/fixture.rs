@@ -18,6 +18,7 @@ pub(crate) fn gateway() -> Arc<Gateway> {
             arrival: Box::new(|_| true),
             part: Box::new(|_| ()),
             undelivered: Box::new(|_, _, _| {}),
+            withdrawn: Box::new(|_, _| {}),
             order: Box::new(order),
         },
     )
@@ -59,7 +60,11 @@ pub(crate) fn entry(model: u32, name: &str, version: u32) -> Entry {
 pub(crate) fn catalog(names: &[&str]) -> Catalog {
     let mut names = names.to_vec();
     names.sort_unstable();
-    Catalog { known: true, entries: names.iter().zip(0..).map(|(name, number)| entry(number, name, 1)).collect() }
+    Catalog {
+        known: true,
+        settling: false,
+        entries: names.iter().zip(0..).map(|(name, number)| entry(number, name, 1)).collect(),
+    }
 }
 
 /// A worker that is ready.

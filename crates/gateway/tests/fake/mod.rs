@@ -39,7 +39,7 @@ pub(crate) fn catalog() -> Catalog {
             health: Default::default(),
         }
     };
-    Catalog { known: true, entries: names.into_iter().enumerate().map(entry).collect() }
+    Catalog { known: true, settling: false, entries: names.into_iter().enumerate().map(entry).collect() }
 }
 
 /// What was asked for of a model.
@@ -74,6 +74,7 @@ pub(crate) fn gateway(held: watch::Receiver<bool>) -> (Arc<Gateway>, Arc<Mutex<V
         1,
         Links {
             undelivered: Box::new(|_, _, _| {}),
+            withdrawn: Box::new(|_, _| {}),
             arrival: Box::new(move |arrival| {
                 told.lock().unwrap().push(arrival);
                 decide(for_arrival.get().unwrap(), arrival);
@@ -104,6 +105,7 @@ fn decide(gateway: &Arc<Gateway>, arrival: Arrival) {
         "never" => return,
         _ => {
             let grant = Grant {
+                term: rpc::Term::default(),
                 worker: WorkerId(1),
                 node: rpc::Incarnation::default(),
                 address: "".into(),

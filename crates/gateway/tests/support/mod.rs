@@ -71,6 +71,7 @@ fn gateway_that_holds(held: watch::Sender<bool>) -> Arc<Gateway> {
             arrival: Box::new(arrival),
             part: Box::new(work),
             undelivered: Box::new(|_, _, _| {}),
+            withdrawn: Box::new(|_, _| {}),
             order: Box::new(order),
         },
     );
@@ -85,6 +86,7 @@ fn schedule(gateway: &Arc<Gateway>, arrival: Arrival, held: &watch::Sender<bool>
     let run = move |gateway: &Arc<Gateway>| {
         let worker = WorkerId(1);
         gateway.tell(ToGateway::Run(Grant {
+            term: rpc::Term::default(),
             worker,
             node: rpc::Incarnation::default(),
             address: "".into(),
@@ -177,7 +179,7 @@ fn catalog() -> Catalog {
         entries.push(entry(TYPED + place as u32, &name, 1, datatype, &[-1], 0, ready()));
     }
     entries.sort_by(|left, right| (&left.spec.name, left.spec.version).cmp(&(&right.spec.name, right.spec.version)));
-    Catalog { entries, known: true }
+    Catalog { entries, known: true, settling: false }
 }
 
 /// A server on a port of its own.
