@@ -1,10 +1,10 @@
 //! Which node of a cluster gets a worker, and which worker moves when another node would be better.
 //!
 //! A worker is one process, so everything it takes is on one node. The GPUs of a node are shared out as its daemon does
-//! it ([`machine`](super::machine)): beside programs that leave room, on an idle GPU where none do, and where no GPU has
+//! it ([`super::machine`]): beside programs that leave room, on an idle GPU where none do, and where no GPU has
 //! room for the limit on the one that the least is asked of. A node that can promise the share comes before others in
 //! this order:
-//! 1. the limits on its GPUs stay within [`Rules`](super::Rules);
+//! 1. the limits on its GPUs stay within [`Rules`];
 //! 2. the fewest idle GPUs are taken;
 //! 3. the fewest workers of the same service are there, so that the end of one node leaves others;
 //! 4. the tightest fit: beside a large program, then the least memory left, then the least share left.
