@@ -7,7 +7,7 @@ use crate::registry::{TenantState, Token};
 use crate::reservation::Reservation;
 use crate::state::DaemonState;
 use policy::GpuId;
-use policy::sharing::{Class, Controller};
+use policy::sharing::{Class, Controller, Modes};
 use rpc::{Percent, Share, Way};
 use share_client::{
     Answer, Boost, Change, Gpu, MpsServer, Question, Register, Registered, Status, StatusAsked, TenantStatus,
@@ -173,10 +173,13 @@ impl DaemonState {
         let gpus = self.config.gpus.gpus.iter().filter(|gpu| on.is_empty() || on.contains(&GpuId(gpu.index)));
         let gpus: Vec<&Gpu> = gpus.collect();
         let meets = |number: u32, share: &Share| gpus.iter().any(|gpu| self.is_on(gpu, number, share));
-        let temporal = self.registry.iter().any(|(number, TenantState { share, .. })| {
-            share.class == Class::Latency && share.way != Way::Space && meets(number, share)
-        });
-        policy::sharing::suits_spatial(class, wait, temporal)
+        let other = if class == Class::Latency { Class::BestEffort } else { Class::Latency };
+        let is_other =
+            |(number, tenant): &(u32, &TenantState)| tenant.share.class == other && meets(*number, &tenant.share);
+        let (spatial, temporal): (Vec<_>, Vec<_>) =
+            self.registry.iter().filter(is_other).partition(|(_, tenant)| tenant.share.way == Way::Space);
+        let others = Modes { spatial: !spatial.is_empty(), temporal: !temporal.is_empty() };
+        policy::sharing::suits_spatial(class, wait, others)
     }
 
     fn set_controller(&mut self, token: Token, name: &str) -> Result<String, String> {

@@ -308,9 +308,11 @@ impl SharingConfig {
     }
 
     /// The time slice of a latency program that shares with best-effort work alone: most of its busy periods are over within
-    /// one, and the GPU does not change hands in them.
-    pub(super) fn latency_slice(&self) -> Span {
-        self.slice_most.scale(8, 1)
+    /// one, and the GPU does not change hands in them. Where that work was `promised` a part, in thousandths, and both
+    /// always have work, the longest slices of that work are twice that part: changing hands costs some.
+    pub(super) fn latency_slice(&self, promised: u32) -> Span {
+        let twice = 2 * u64::from(promised.clamp(1, WHOLE / 4));
+        self.slice_most.scale(u64::from(WHOLE) - twice, twice).min(self.slice_most.scale(8, 1)).max(self.slice_most)
     }
 
     /// How long before somebody is expected best-effort work has to be told to leave the GPU: as long as it took to
@@ -326,10 +328,9 @@ impl SharingConfig {
         self.tick.scale(10, 1)
     }
 
-    /// The part of the time that held work is let go, in thousandths: what it was promised, and at least a fifth of what may
-    /// be late anyway.
-    pub(super) fn moments(&self, request: u32) -> u32 {
-        request.max((1_000.0 * self.allowed_always()) as u32).max(1)
+    /// How far apart such moments begin: they take a fifth of the part of requests that may be late anyway.
+    pub(super) fn moment_every(&self) -> Span {
+        Span::from_nanos((self.moment().nanos() as f64 / self.allowed_always()) as u64)
     }
 }
 

@@ -135,12 +135,17 @@ impl Sharing {
     }
 
     /// What is to be divided: time, unless all best-effort tenants run beside the others. Then what those use is not lost
-    /// to them.
+    /// to them. Nobody is bound for a promise that the controller keeps.
     fn to_divide(&self, view: &GpuView, claims: &[Claim]) -> Vec<Claim> {
         let mut yielding = view.tenants.iter().filter(|tenant| tenant.class == Class::BestEffort);
         let beside = yielding.all(|tenant| self.controller.is_colocated(tenant, view));
         let used = |claim: &Claim| if beside && claim.class != Class::BestEffort { 0 } else { claim.used };
-        claims.iter().map(|claim| Claim { used: used(claim), ..*claim }).collect()
+        let request = |tenant: &TenantView, claim: &Claim| match self.controller.keeps_promise(tenant.id) {
+            true => 0,
+            false => claim.request,
+        };
+        let each = view.tenants.iter().zip(claims);
+        each.map(|(tenant, claim)| Claim { used: used(claim), request: request(tenant, claim), ..*claim }).collect()
     }
 
     /// Somebody who always wants more, lacks a part of its request and yet has an allowance left over lacks GPU: there
@@ -155,7 +160,9 @@ impl Sharing {
         for (tenant, claim) in view.tenants.iter().zip(claims) {
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             let own = claim.used + (WHOLE - claim.demand.min(WHOLE));
-            let waits = claim.demand >= always && known.allowance.left_over;
+            // What the controller holds lacks no GPU.
+            let is_held = self.controller.keeps_promise(tenant.id);
+            let waits = claim.demand >= always && known.allowance.left_over && !is_held;
             let lacks = if waits { claim.request.saturating_sub(own) } else { 0 };
             known.lacked = known.lacked - known.lacked / over + lacks * WHOLE / over;
             short |= lacks > least && known.lacked > least * WHOLE;

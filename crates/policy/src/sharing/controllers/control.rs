@@ -52,6 +52,12 @@ pub(in crate::sharing) trait Control: Debug + Send {
         false
     }
 
+    /// Whether a best-effort tenant gets the share that it was promised from the controller, so that nobody else has to be
+    /// bound for it.
+    fn keeps_promise(&self, _tenant: TenantId) -> bool {
+        false
+    }
+
     /// Whether a best-effort tenant runs at the same time as the latency tenants.
     fn is_colocated(&self, _tenant: &TenantView, _view: &GpuView) -> bool {
         false
