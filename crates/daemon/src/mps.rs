@@ -5,13 +5,15 @@
 //! its process number, in a file that it writes. A thread watches it, so that it never delays a tick.
 //!
 //! Invariants:
-//! 1. What [`Mps::ready`] says was true a moment ago: the control program ran and answered.
+//! 1. What [`Mps::ready`] says was true a moment ago: the control program ran and answered, and no server of it was broken.
 //! 2. A control program that dies is started again, with growing pauses if it keeps dying. Programs under it fail, which is
 //!    how NVIDIA's server works; programs that come meanwhile run in temporal mode.
+//! 3. A server that has a fault, as after a program of it was killed in the middle of a kernel, is ended: its programs have
+//!    failed with it, and until it ends those that come wait for it without an end.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +28,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before it is started again, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// As much of an answer as is read.
+const ANSWER_MAX: u64 = 4 << 10;
 
 /// Where a program finds the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +180,8 @@ impl Watcher {
     /// Checks that it runs and answers, or starts it.
     fn check(&self) -> Result<(), String> {
         if let Some(process) = running(&self.folders) {
-            if ask(&self.program, &self.folders, "get_server_list").is_ok() {
+            if let Ok(servers) = ask(&self.program, &self.folders, "get_server_list") {
+                servers.split_whitespace().for_each(|server| self.end_if_broken(server));
                 return Ok(());
             }
             tracing::warn!(process, "MPS does not answer and is restarted");
@@ -201,7 +207,19 @@ impl Watcher {
             let said = fs::read_to_string(self.folders.log.join("start.log")).unwrap_or_default();
             format!("`{name} -d` {problem}: {}", said.lines().last().unwrap_or("it printed nothing"))
         })?;
-        ask(&self.program, &self.folders, "get_server_list")
+        ask(&self.program, &self.folders, "get_server_list").map(drop)
+    }
+
+    /// Ends a server that has a fault.
+    fn end_if_broken(&self, server: &str) {
+        let status = ask(&self.program, &self.folders, &format!("get_server_status {server}"));
+        if status.is_ok_and(|status| status.trim() == "FAULT") {
+            tracing::warn!(
+                server,
+                "the MPS server has a fault and is ended; programs in spatial mode have failed with it"
+            );
+            let _ = ask(&self.program, &self.folders, &format!("shutdown_server {server} -f"));
+        }
     }
 }
 
@@ -221,15 +239,20 @@ fn command(program: &OsString, folders: &Folders) -> Command {
     command
 }
 
-/// Sends a command to the control program, and waits until it is done.
-fn ask(program: &OsString, folders: &Folders, words: &str) -> Result<(), String> {
+/// Sends a command to the control program, and waits until it is done. What it answers is no more than a pipe holds.
+fn ask(program: &OsString, folders: &Folders, words: &str) -> Result<String, String> {
     let mut command = command(program, folders);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = child.map_err(|error| format!("ask MPS: {error}"))?;
     if let Some(mut input) = child.stdin.take() {
         let _ = writeln!(input, "{words}");
     }
-    wait(child).map_err(|problem| format!("asking MPS {problem}"))
+    let output = child.stdout.take();
+    wait(child).map_err(|problem| format!("asking MPS {problem}"))?;
+    let mut answer = String::new();
+    let read = output.map(|output| output.take(ANSWER_MAX).read_to_string(&mut answer)).transpose();
+    read.map_err(|error| format!("read what MPS answers: {error}"))?;
+    Ok(answer)
 }
 
 /// Waits for a program that is to end soon.
@@ -267,7 +290,12 @@ if [ "$1" = -d ]; then
 fi
 read words
 kill -0 "$(cat "$pid")" || exit 1
-[ "$words" = quit ] && kill "$(cat "$pid")"
+case "$words" in
+quit) kill "$(cat "$pid")" ;;
+get_server_list) cat "$here/servers" ;;
+get_server_status*) cat "$here/status" ;;
+shutdown_server*) echo "$words" > "$here/ended"; : > "$here/servers" ;;
+esac
 exit 0
 "#;
 
@@ -276,6 +304,8 @@ exit 0
         fs::write(&program, CONTROL).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::copy("/bin/sleep", folder.join("nvidia-cuda-mps")).unwrap();
+        fs::write(folder.join("servers"), "").unwrap();
+        fs::write(folder.join("status"), "ACTIVE\n").unwrap();
         program.into()
     }
 
@@ -314,6 +344,25 @@ exit 0
         assert_eq!(running(&folders), Some(second), "the next daemon has it");
         next.stop(true);
         until("it does not end", || running(&folders).is_none().then_some(()));
+    }
+
+    #[test]
+    fn a_server_with_a_fault_is_ended_and_one_without_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = control(folder.path());
+        fs::write(folder.path().join("servers"), "1185\n").unwrap();
+        let folders = Folders { pipe: folder.path().join("pipe"), log: folder.path().join("log") };
+        let shared = Arc::new(Shared { state: Mutex::new((State::Starting, false)), changed: Condvar::new() });
+        let watcher = Watcher { program: program.clone(), folders: folders.clone(), shared };
+        let ended = || fs::read_to_string(folder.path().join("ended")).ok();
+        for _ in 0..2 {
+            watcher.check().unwrap();
+        }
+        assert_eq!(ended(), None, "it has no fault");
+        fs::write(folder.path().join("status"), "FAULT\n").unwrap();
+        watcher.check().unwrap();
+        assert_eq!(ended().as_deref(), Some("shutdown_server 1185 -f\n"));
+        ask(&program, &folders, "quit").unwrap();
     }
 
     #[test]
