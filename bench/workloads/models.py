@@ -15,7 +15,7 @@ BERT_LENGTH = 128
 def inference(name, batch, graph):
     torch.manual_seed(0)
     with torch.device("cuda"):
-        request = {"resnet50": resnet50, "bert": bert, "gpt2": gpt2_graphed if graph else gpt2}[name](batch)
+        request = (INFERENCE | ({"gpt2": gpt2_graphed} if graph else {}))[name](batch)
     if name == "gpt2":
         return request
     return graphed(request) if graph else synced(request)
@@ -24,7 +24,7 @@ def inference(name, batch, graph):
 def training(name, batch):
     torch.manual_seed(0)
     with torch.device("cuda"):
-        return {"resnet50": train_resnet50, "bert": train_bert, "gpt2": train_gpt2}[name](batch)
+        return TRAINING[name](batch)
 
 
 def synced(forward):
@@ -68,6 +68,41 @@ def resnet50(batch):
     return lambda: model(image)
 
 
+def effnet(batch):
+    from torchvision.models import efficientnet_b0 as build
+
+    model, image = build().eval().half(), torch.randn(batch, 3, 224, 224, dtype=torch.half)
+    return lambda: model(image)
+
+
+def vit(batch):
+    from torchvision.models import vit_b_16 as build
+
+    model, image = build().eval().half(), torch.randn(batch, 3, 224, 224, dtype=torch.half)
+    return lambda: model(image)
+
+
+class DecoderLayer(torch.nn.Module):
+    """The products of a layer of a decoder of seven billion parameters."""
+
+    def __init__(self, width=4096, inner=11008):
+        super().__init__()
+        shapes = {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 2 * inner), "down": (inner, width)}
+        for name, (rows, columns) in shapes.items():
+            setattr(self, name, torch.nn.Linear(rows, columns, bias=False, dtype=torch.half))
+
+    def forward(self, x):
+        x = x + self.out(self.qkv(x)[:, : x.shape[1]])
+        gate, up = self.up(x).chunk(2, -1)
+        return x + self.down(torch.nn.functional.silu(gate) * up)
+
+
+def decode(batch):
+    """A step for so many sequences, without attention: it reads every weight once."""
+    model, x = torch.nn.Sequential(*[DecoderLayer() for _ in range(32)]).eval(), torch.randn(batch, 4096).half()
+    return lambda: model(x)
+
+
 def bert(batch):
     from transformers import BertConfig, BertModel
 
@@ -103,13 +138,14 @@ def gpt2_graphed(batch):
     return graphed(lambda: model(window, use_cache=False).logits[:, -1:].argmax(-1), TOKENS)
 
 
-def trained(model, loss):
+def trained(model, loss, precision=torch.float32):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     progress = Progress(model)
 
     def work():
         optimizer.zero_grad(set_to_none=True)
-        value = loss()
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+            value = loss()
         value.backward()
         optimizer.step()
         value.item()
@@ -149,3 +185,44 @@ def train_gpt2(batch):
     model = GPT2LMHeadModel(GPT2Config())
     tokens = torch.randint(0, 50000, (batch or GPT2_BATCH, GPT2_LENGTH))
     return trained(model, lambda: model(tokens, labels=tokens).loss)
+
+
+def train_vit_l(batch):
+    from torchvision.models import vit_l_16 as build
+
+    batch = batch or 16
+    model = build()
+    images, labels = torch.randn(batch, 3, 224, 224), torch.randint(0, 1000, (batch,))
+    return trained(model, lambda: torch.nn.functional.cross_entropy(model(images), labels), torch.bfloat16)
+
+
+def train_bert_l(batch):
+    from transformers import BertConfig, BertForMaskedLM
+
+    shape = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+    model = BertForMaskedLM(shape)
+    tokens = torch.randint(0, 30000, (batch or 16, 256))
+    return trained(model, lambda: model(tokens, labels=tokens).loss, torch.bfloat16)
+
+
+def gemm(_batch):
+    """Products of matrices that take about 170 ms each on an H200, one by one: nothing that takes time slices."""
+    a, b = (torch.randn(40960, 40960, dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(a)
+
+    def step():
+        torch.mm(a, b, out=out)
+        torch.cuda.synchronize()
+
+    return step
+
+
+INFERENCE = {"resnet50": resnet50, "effnet": effnet, "vit": vit, "bert": bert, "gpt2": gpt2, "decode": decode}
+TRAINING = {
+    "resnet50": train_resnet50,
+    "bert": train_bert,
+    "gpt2": train_gpt2,
+    "vit-l": train_vit_l,
+    "bert-l": train_bert_l,
+    "gemm": gemm,
+}

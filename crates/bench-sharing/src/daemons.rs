@@ -65,6 +65,7 @@ impl Daemons {
                 let mut command = self.weft_command(world);
                 command.arg("run").args(["--class", rpc::share::class_name(class)]).args(run_flags(world));
                 command.args(group.slo.iter().flat_map(|slo| ["--slo", slo]));
+                command.args(group.request.iter().flat_map(|request| ["--request", request]));
                 // A pair meets on the GPU that both take by themselves, as it does without Weft.
                 command.args(["--gpu", "all", "--"]);
                 command.args(words);
@@ -314,7 +315,8 @@ mod tests {
     #[test]
     fn worlds_differ_by_variables_and_flags() {
         let mut daemons = Daemons::new().unwrap();
-        let group = Group { copies: 1, command: "python3 {workloads}/a.py".into(), slo: Some("3ms".into()) };
+        let group =
+            Group { copies: 1, command: "python3 {workloads}/a.py".into(), slo: Some("3ms".into()), request: None };
         let native = daemons.command(World::Native, Class::Latency, &group, ".").unwrap();
         assert_eq!(shown(&native), "python3 ./a.py");
         let variable = |name: &str| {

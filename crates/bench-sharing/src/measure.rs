@@ -30,13 +30,16 @@ struct Key {
     command: String,
     /// Where Weft is told.
     slo: Option<String>,
+    request: Option<String>,
     copy: usize,
 }
 
 fn keys(world: World, class: Class, group: &Group) -> Vec<Key> {
     let best_effort = class == Class::BestEffort;
-    let slo = group.slo.clone().filter(|_| world.needs_weft());
-    let key = |copy| Key { world, best_effort, command: group.command.clone(), slo: slo.clone(), copy };
+    let told = |option: &Option<String>| option.clone().filter(|_| world.needs_weft());
+    let (slo, request) = (told(&group.slo), told(&group.request));
+    let first = Key { world, best_effort, command: group.command.clone(), slo, request, copy: 0 };
+    let key = |copy| Key { copy, ..first.clone() };
     (0..group.copies).map(key).collect()
 }
 
@@ -230,7 +233,8 @@ impl Stage<'_> {
 
     fn launch(&mut self, key: &Key) -> Result<Program, String> {
         let class = if key.best_effort { Class::BestEffort } else { Class::Latency };
-        let group = Group { copies: 1, command: key.command.clone(), slo: key.slo.clone() };
+        let (command, slo, request) = (key.command.clone(), key.slo.clone(), key.request.clone());
+        let group = Group { copies: 1, command, slo, request };
         let command = self.daemons.command(key.world, class, &group, &self.plan.workloads)?;
         Program::start(format!("`{}` ({})", key.command, key.world), command)
     }

@@ -1,7 +1,9 @@
 //! Which programs are measured together: a line each, `name = LATENCY COMMAND | BEST-EFFORT COMMAND`.
 
 use policy::Span;
+use rpc::Percent;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// What is measured where nothing else is asked for. The last one only with `--many`.
 pub const BUILT_IN: &str = "\
@@ -42,6 +44,9 @@ pub struct Group {
     /// How long a burst of it may take, under Weft; else as long as alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slo: Option<String>,
+    /// The share of GPU time that it requests, under Weft.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request: Option<String>,
 }
 
 impl Group {
@@ -58,6 +63,9 @@ impl std::fmt::Display for Group {
         }
         if let Some(slo) = &self.slo {
             write!(f, "--slo {slo} ")?;
+        }
+        if let Some(request) = &self.request {
+            write!(f, "--request {request} ")?;
         }
         f.write_str(&self.command)
     }
@@ -96,9 +104,10 @@ fn pair(line: &str) -> Result<Pair, String> {
         return Err(form());
     }
     let pair = Pair { name: name.into(), latency: group(latency)?, best_effort: group(best_effort)? };
-    match pair.best_effort.slo {
-        None => Ok(pair),
-        Some(_) => Err("a best-effort program has no objective: `--slo` is for the latency side".into()),
+    match (&pair.best_effort.slo, &pair.latency.request) {
+        (None, None) => Ok(pair),
+        (Some(_), _) => Err("a best-effort program has no objective: `--slo` is for the latency side".into()),
+        (_, Some(_)) => Err("a latency program comes first anyway: `--request` is for the best-effort side".into()),
     }
 }
 
@@ -111,17 +120,26 @@ fn group(text: &str) -> Result<Group, String> {
         }
         _ => (1, &words[..]),
     };
-    let (slo, command) = match command {
-        ["--slo", slo, command @ ..] => {
-            let problem = |_| format!("`--slo {slo}`: expected a time such as 3ms");
-            slo.parse::<Span>().map_err(problem)?;
-            (Some((*slo).to_owned()), command)
-        }
-        _ => (None, command),
-    };
+    let (slo, command) = option::<Span>("--slo", "a time such as 3ms", command)?;
+    let (request, command) = option::<Percent>("--request", "a share such as 5%", command)?;
     match command.is_empty() {
         true => Err("a command is missing; write `name = LATENCY COMMAND | BEST-EFFORT COMMAND`".into()),
-        false => Ok(Group { copies, command: command.join(" "), slo }),
+        false => Ok(Group { copies, command: command.join(" "), slo, request }),
+    }
+}
+
+/// An option that stands before a command, as it was written, and what follows it.
+fn option<'a, T: FromStr>(
+    name: &str,
+    expected: &str,
+    words: &'a [&'a str],
+) -> Result<(Option<String>, &'a [&'a str]), String> {
+    match words {
+        [first, value, rest @ ..] if *first == name => match value.parse::<T>() {
+            Ok(_) => Ok((Some((*value).to_owned()), rest)),
+            Err(_) => Err(format!("`{name} {value}`: expected {expected}")),
+        },
+        _ => Ok((None, words)),
     }
 }
 
@@ -133,7 +151,7 @@ mod tests {
     fn a_line_is_a_pair() {
         let text = "# programs\n\none = a --batch 1 | b --train # noted\nmany = 8 x a|2 x b\n";
         let pairs = read(text).unwrap();
-        let group = |copies, command: &str| Group { copies, command: command.into(), slo: None };
+        let group = |copies, command: &str| Group { copies, command: command.into(), slo: None, request: None };
         assert_eq!(
             pairs,
             [
@@ -145,6 +163,9 @@ mod tests {
         let held = &read("held = 2 x --slo 3ms a --slo 5 | b").unwrap()[0].latency;
         assert_eq!(held, &Group { slo: Some("3ms".into()), ..group(2, "a --slo 5") });
         assert_eq!(held.to_string(), "2 x --slo 3ms a --slo 5");
+        let promised = &read("promised = a | --request 5% b").unwrap()[0].best_effort;
+        assert_eq!(promised, &Group { request: Some("5%".into()), ..group(1, "b") });
+        assert_eq!(promised.to_string(), "--request 5% b");
     }
 
     #[test]
@@ -164,6 +185,8 @@ mod tests {
         check("a = --slo 3 b | c", "expected a time such as 3ms");
         check("a = --slo 3ms | c", "a command is missing");
         check("a = b | --slo 3ms c", "a best-effort program has no objective");
+        check("a = --request 5% b | c", "a latency program comes first anyway");
+        check("a = b | --request 5x c", "expected a share such as 5%");
         check("a = 99999999999999999999 x b | c", "expected 1 to 64");
         check("a/b = b | c", "is no name");
         check("a = b | c\na = d | e", "line 2: there are two pairs `a`");

@@ -26,8 +26,8 @@ use std::time::Duration;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// File with a pair per line, `name = LATENCY COMMAND | BEST-EFFORT COMMAND` [default: built in]. `8 x COMMAND` starts
-    /// eight copies, `--slo 3ms COMMAND` sets an objective under Weft, and `{workloads}` stands for the folder of
-    /// --workloads. Spaces separate words
+    /// eight copies, `--slo 3ms LATENCY COMMAND` sets an objective under Weft, `--request 5% BEST-EFFORT COMMAND` a share
+    /// there, and `{workloads}` stands for the folder of --workloads. Spaces separate words
     #[arg(long, value_name = "FILE")]
     pairs: Option<PathBuf>,
     /// Pairs to measure, separated by commas [default: all but `many`]
