@@ -1,6 +1,6 @@
 //! Sharing a GPU: what the slow plane promises, over random tenants on a GPU that runs one kernel at a time.
 
-use policy::sharing::{Action, Burst, Class, Controller, GpuView, Sharing, SharingConfig, TenantView};
+use policy::sharing::{Action, Admission, Burst, Class, Controller, Gate, GpuView, Sharing, SharingConfig, TenantView};
 use policy::{Span, TenantId, Time};
 use proptest::prelude::*;
 
@@ -273,4 +273,63 @@ fn rules_of_others_have_no_share_of_ours() {
     for other in [Controller::Unmanaged, slices, Controller::Gate, Controller::Fikit, Controller::OrionLike] {
         assert_eq!(allowed_to_a_latecomer(other), Span::MAX, "{other}");
     }
+}
+
+/// A best-effort program that was promised 5% beside requests one after the other, and has half of the GPU whenever it may
+/// run. It is let go for as long as its share takes, not for ever at the rate of its share: every change of hands costs
+/// the requests.
+#[test]
+fn a_promised_share_is_paid_in_few_long_stretches() {
+    let alone = Span::from_millis(1);
+    let (mut sharing, mut actions) = (Sharing::default(), Vec::new());
+    let mut latency = TenantView { class: Class::Latency, slices: true, ..TenantView::new(TenantId::new(0)) };
+    let mut training = TenantView {
+        class: Class::BestEffort,
+        slices: true,
+        preemptible: true,
+        request: 50,
+        ..TenantView::new(TenantId::new(1))
+    };
+    let (mut gate, mut admission, mut allowed) = (Gate::Open, Admission::Concurrent, Span::MAX);
+    let (mut ticks, mut stretches, mut ran, mut ran_before) = (0u64, 0u64, 0u64, false);
+    let (half, from) = (30_000, Span::ZERO + TICK.scale(30_000, 1));
+    let mut had_before = Span::ZERO;
+    while ticks < 2 * half {
+        let now = Time::ZERO + TICK.scale(ticks, 1);
+        let runs = gate == Gate::Open && admission == Admission::Concurrent && training.charged < allowed;
+        latency.wanted += TICK;
+        training.wanted += TICK;
+        let took = if runs { alone.scale(2, 1) } else { alone };
+        latency.charged += if runs { TICK.scale(1, 2) } else { TICK };
+        latency.ended = vec![Burst { process: 1, began: now - took, took, alone, undisturbed: !runs }];
+        if runs {
+            training.charged += TICK.scale(1, 2);
+        }
+        if ticks == half {
+            had_before = training.charged;
+        } else if ticks > half {
+            ran += u64::from(runs);
+            stretches += u64::from(runs && !ran_before);
+        }
+        ran_before = runs;
+        let tenants = vec![latency.clone(), training.clone()];
+        sharing.update(now, &GpuView { tenants, memory_total: 0 }, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::SetAllowance { tenant, allowed: bound } if tenant == training.id => allowed = bound,
+                Action::SetGate { tenant, gate: set } if tenant == training.id => gate = set,
+                Action::SetAdmission { tenant, admission: set } if tenant == training.id => admission = set,
+                _ => {}
+            }
+        }
+        ticks += 1;
+    }
+    let had = (training.charged - had_before).seconds() / from.seconds();
+    assert!((0.045..0.06).contains(&had), "{had}");
+    // Half of the time while it runs: twice its share, and what it is let go for now and then.
+    let part = ran as f64 / half as f64;
+    assert!(part < 0.13, "{part}");
+    // 20 ms of GPU time take 40 ms each time.
+    let length = TICK.seconds() * ran as f64 / stretches as f64;
+    assert!(length > 0.015, "{length}");
 }

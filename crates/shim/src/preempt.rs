@@ -25,6 +25,7 @@
 use crate::channels::{self, Kind, Object};
 use crate::gpu::{self, Gpu};
 use crate::rivals::rivals;
+use crate::slice;
 use share_core::{LEASE, Patience, Preemption, Step, wants_preemption};
 use shm::{Admission, SharingMode, now_ns};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -171,6 +172,8 @@ impl Own {
         }
         self.count(gpu, now);
         match self.preemption.poll(now, wanted, &LEASE) {
+            // A program that waits for its work launches nothing, and with too short a slice its work never ends.
+            Step::Stay if self.preemption.is_enabled() => slice::attend(gpu),
             Step::Stay => {}
             Step::Disable => self.disable(gpu, now),
             Step::Enable => self.enable(gpu),

@@ -1,8 +1,8 @@
 //! The hardware's time slices: how long a process's work runs before others get the GPU.
 //!
 //! They are set with the driver's own control on the groups of [`channels`](crate::channels), when the control page says
-//! so. A slice of 0 gives back what the driver had set. It takes 0.2 to 0.5 ms for each group, and happens in a launch,
-//! once per change.
+//! so. A slice of 0 gives back what the driver had set. It takes 0.2 to 0.5 ms for each group, and happens once per change:
+//! in a launch, or in the thread of [`preempt`](crate::preempt) where that sees the change first.
 
 #![deny(unsafe_code)]
 
@@ -12,6 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SET_SLICE: u32 = 0xa06c_0103;
 const GET_SLICE: u32 = 0xa06c_0104;
+
+/// Sets the slice that the control page asks for, if it asks for another than before.
+pub(crate) fn attend(gpu: &Gpu) {
+    if gpu
+        .window()
+        .is_some_and(|window| window.control().half(|page| &page.revision) != gpu.revision.load(Ordering::Relaxed))
+    {
+        apply(gpu);
+    }
+}
 
 /// Sets the slice that the control page asks for.
 #[cold]

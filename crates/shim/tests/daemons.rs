@@ -332,6 +332,26 @@ fn what_runs_is_off_the_gpu_within_bursts_of_others() {
     child.wait().unwrap();
 }
 
+/// On an H200 a training that waited for a step in slices of 150 us never had one of 20 ms, and so never ended the step.
+#[test]
+fn slices_are_set_while_a_program_waits_for_its_work() {
+    let machine = Machine::new();
+    let daemon = preempting_daemon(&machine, BUDGET_NS);
+    let mut child = machine.start(&mut closed_loop(&machine, "60", "100000"));
+    machine.run_for(&daemon, 410);
+    let launches = daemon.pages()[0].launches;
+    daemon.control(0, |control| {
+        control.slice_us.store(400, Ordering::Relaxed);
+        control.revision.store(5, Ordering::Release);
+    });
+    machine.run_for(&daemon, 2 * SEEN_WITHIN_MS);
+    let page = daemon.pages()[0];
+    assert_eq!((page.slice_us, page.launches), (400, launches), "{page:?}");
+    assert_eq!(machine.truth()[0].counters.slice_ns, 400_000);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// What is off the GPU does not go on, and what is launched meanwhile is not late by all of that time: what a program believes
 /// to be in flight is what is.
 #[test]

@@ -308,11 +308,9 @@ impl SharingConfig {
     }
 
     /// The time slice of a latency program that shares with best-effort work alone: most of its busy periods are over within
-    /// one, and the GPU does not change hands in them. Where that work was `promised` a part, in thousandths, and both
-    /// always have work, the longest slices of that work are twice that part: changing hands costs some.
-    pub(super) fn latency_slice(&self, promised: u32) -> Span {
-        let twice = 2 * u64::from(promised.clamp(1, WHOLE / 4));
-        self.slice_most.scale(u64::from(WHOLE) - twice, twice).min(self.slice_most.scale(8, 1)).max(self.slice_most)
+    /// one, and the GPU does not change hands in them.
+    pub(super) fn latency_slice(&self) -> Span {
+        self.slice_most.scale(8, 1)
     }
 
     /// How long before somebody is expected best-effort work has to be told to leave the GPU: as long as it took to

@@ -120,7 +120,8 @@ impl Sharing {
         let beside = view.tenants.iter().zip(&claims).all(|(tenant, claim)| tenant.spatial || claim.demand == 0);
         for ((tenant, claim), rate) in view.tenants.iter().zip(&claims).zip(rates) {
             let let_in = claim.class == Class::BestEffort && !self.controller.divides();
-            let rate = if beside || let_in { claim.limit } else { rate };
+            // What pays a debt is not bounded by the rate at which the debt grew: it would never be paid.
+            let rate = if beside || let_in || self.controller.is_paid(tenant.id) { claim.limit } else { rate };
             let known = self.tenants.get_mut(&tenant.id).expect("it was entered above");
             // The guarantee stands whether or not it was wanted lately.
             known.rate = rate.max(claim.request).min(most(&*self.controller, tenant, view));

@@ -173,9 +173,7 @@ fn attend(gpu: &Gpu, now: u64, in_doubt: bool) {
     if in_doubt && gpu.link.due(now, true) {
         attach::again(gpu, now);
     }
-    if gpu.window().is_some_and(|window| window.control().half(|page| &page.revision) != gpu.revision.load(Relaxed)) {
-        slice::apply(gpu);
-    }
+    slice::attend(gpu);
 }
 
 /// A launch on its way.

@@ -58,6 +58,11 @@ pub(in crate::sharing) trait Control: Debug + Send {
         false
     }
 
+    /// Whether that share is what it gets at this moment, and nothing else is to bound it.
+    fn is_paid(&self, _tenant: TenantId) -> bool {
+        false
+    }
+
     /// Whether a best-effort tenant runs at the same time as the latency tenants.
     fn is_colocated(&self, _tenant: &TenantView, _view: &GpuView) -> bool {
         false

@@ -14,7 +14,7 @@
 //! 4. Where no latency program has worked for a while, the GPU is best-effort work's until one does.
 //! 5. Who works at regular times finds the GPU free: what can be preempted is preempted before.
 //! 6. Held work is let go for a moment now and then. Work that was promised a share and had less of it is let go until it
-//!    had that, in time slices between those of latency programs where it has any; what that costs them moves no level.
+//!    had that, in one time slice where it has any; what that costs latency programs moves no level.
 
 use super::control::{Control, Throttle};
 use crate::sharing::config::{GAPS, HELD};
@@ -161,11 +161,6 @@ impl Weft {
         if self.is_needed && held { Gate::Held } else { Gate::Open }
     }
 
-    /// Whether a best-effort tenant is owed what it was promised.
-    fn is_due(&self, tenant: TenantId) -> bool {
-        self.is_needed && self.isolation.since.is_none() && self.promises.get(&tenant).is_some_and(Promise::is_due)
-    }
-
     /// Takes what best-effort tenants had of what they were promised. Whoever has a request has an account from the first
     /// look on at which somebody is in its way.
     fn keep_promises(&mut self, now: Time, view: &GpuView) {
@@ -261,9 +256,11 @@ impl Control for Weft {
             return Throttle { budget: config.budget_most, admission: Admission::GapFill, ..Throttle::NONE };
         }
         let throttle = Throttle { gate: self.gate(), ..Throttle::NONE };
-        if self.is_due(tenant.id) {
-            let slice = (tenant.slices && !self.is_colocated(tenant, view)).then_some(config.slice_most);
-            return Throttle { gate: Gate::Open, budget: config.feed(), slice, ..Throttle::NONE };
+        if self.is_paid(tenant.id) {
+            // Between two requests the GPU changes hands and back for half a millisecond and next to nothing: one long slice.
+            let slice = (tenant.slices && !self.is_colocated(tenant, view)).then(|| config.moment());
+            let budget = slice.unwrap_or(Span::ZERO) + config.feed();
+            return Throttle { gate: Gate::Open, budget, slice, ..Throttle::NONE };
         }
         if self.is_colocated(tenant, view) {
             if !self.is_needed {
@@ -298,9 +295,7 @@ impl Control for Weft {
         let alone_with_best_effort =
             others.peek().is_some() && others.all(|other| other.class == Class::BestEffort && other.slices);
         let longer = alone_with_best_effort && tenant.class == Class::Latency && tenant.slices;
-        let promised = view.tenants.iter().filter(|other| other.class == Class::BestEffort).map(|other| other.request);
-        let slice = || self.config.latency_slice(promised.fold(0, u32::saturating_add));
-        Throttle { slice: longer.then(slice), ..Throttle::NONE }
+        Throttle { slice: longer.then(|| self.config.latency_slice()), ..Throttle::NONE }
     }
 
     fn divides(&self) -> bool {
@@ -309,6 +304,10 @@ impl Control for Weft {
 
     fn keeps_promise(&self, tenant: TenantId) -> bool {
         self.promises.contains_key(&tenant)
+    }
+
+    fn is_paid(&self, tenant: TenantId) -> bool {
+        self.is_needed && self.isolation.since.is_none() && self.promises.get(&tenant).is_some_and(Promise::is_due)
     }
 
     fn is_colocated(&self, tenant: &TenantView, view: &GpuView) -> bool {
@@ -471,8 +470,9 @@ mod tests {
             let late = &throttles[throttles.len() / 2..];
             let open = part(late, is_let_go);
             assert!((0.095..0.12).contains(&open), "{open}");
-            let most = SharingConfig::default().slice_most;
-            assert!(late.iter().filter(|one| is_let_go(one)).all(|one| one.slice.is_none_or(|slice| slice == most)));
+            let moment = SharingConfig::default().moment();
+            assert!(late.iter().filter(|one| is_let_go(one)).all(|one| one.slice == slices.then_some(moment)));
+            assert!(late.iter().filter(|one| is_let_go(one)).all(|one| !slices || one.budget > moment));
         }
     }
 
@@ -507,7 +507,7 @@ mod tests {
             (at_once, weft.others(&latency, &view).slice)
         };
         let best_effort = tenant(1, Class::BestEffort, false, true);
-        let longer = Some(SharingConfig::default().latency_slice(0));
+        let longer = Some(SharingConfig::default().latency_slice());
         assert_eq!(slice(&[]), (None, None), "there is nobody to take turns with");
         assert_eq!(slice(std::slice::from_ref(&best_effort)), (longer, longer));
         let with_another = [best_effort.clone(), tenant(2, Class::Latency, false, true)];
