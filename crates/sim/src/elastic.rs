@@ -4,7 +4,8 @@
 //! policy, placed by `policy::placement`, and answer batches as fast as the profile says for the share they have.
 //! Training jobs run all the time on what they are given. [`run`] is the whole of it: a [`Scenario`] and the name of a
 //! policy in, a [`Report`] out. One seed gives identical bytes, and every policy meets the same arrivals. The policy
-//! `weft` is the code that runs live: `policy::autoscale`.
+//! `weft` is the code that runs live: `policy::autoscale` for workers, `policy::sharing::divide` for shares. Batches are
+//! live code under every policy: the dispatcher of `policy`, with a pool for each function (`pool`).
 //!
 //! What is modelled, and how simply:
 //! - A batch takes what [`policy::predict`] says for its size and share; below the smallest share measured, time grows
@@ -12,13 +13,16 @@
 //! - Neighbours on a GPU slow a batch down as [`policy::predict`] expects of tenants that were never seen together, from
 //!   the parts of the GPU that it and they compute on; or by a percentage of theirs, where the scenario says so.
 //! - Where a policy holds nobody (MPS), all that run get parts of the GPU in proportion to what they reach for.
-//! - Every policy has the same queue and the same rule for batches: a free worker takes what waits, as many as still end
-//!   in time if they are as slow as its last ones were beside its neighbours; what can no longer be in time is dropped and
-//!   counted.
+//! - The dispatcher is told how long a worker's batches take as its policy plans it: on its limit, or in its part of the
+//!   time; and how much longer the last ones took for their neighbours' sake. Live it is told what batches took.
+//! - Live, `policy::sharing` divides a GPU every few milliseconds by what was used. Here it is divided whenever a batch
+//!   begins or ends, by what each tenant is about to use; that best-effort work is held while a batch would be late stands
+//!   for the controller.
 //! - A start takes the function's `cold_start`, always. Workers of one model share no weights.
 //!
-//! Checked in every run, in books of its own (`check`): no request lost or answered twice, no GPU given out more than
-//! once, GPU time conserved, time never goes back.
+//! Checked in every run, in books of its own (`check`, and for each request `crate::check`): no request lost or answered
+//! twice, no batch started that was known to be late, one batch at a time for each worker, no GPU given out more than once,
+//! GPU time conserved, time never goes back.
 
 mod scenario;
 mod file;
@@ -26,6 +30,7 @@ mod interference;
 mod latency;
 mod policies;
 mod cluster;
+mod pool;
 mod check;
 mod run;
 mod report;

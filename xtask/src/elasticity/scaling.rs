@@ -106,8 +106,9 @@ impl Results {
             "`weft sim elastic bench/elastic/TRACE.toml --seed N`, seeds 1 to {}, means. Four models with Dilu\'s A100 grids \
              as functions (eight for azure, which runs sixteen times as fast as recorded: the functions that are second, \
              fourth, eighth and so on by calls) beside three training jobs on four GPUs. Objectives are twice the QoS used \
-             with the grids, half for the wait and half for the batch. Every policy has the same requests, queue and rule \
-             for batches, and begins with one worker for each function. `exclusive`, `timeshare`, `limit`, `request` and \
+             with the grids, half for the wait and half for the batch. Every policy has the same requests and begins with \
+             one worker for each function; batches are made by the dispatcher that runs live, `policy::dispatch` with the \
+             policy `weft`. `exclusive`, `timeshare`, `limit`, `request` and \
              `mps` scale by Knative\'s rule with its defaults. What is simulated, and how simply, is said in \
              `crates/sim/src/elastic.rs`; each policy\'s rules are in its file beside it. **Weft\'s constants were chosen with \
              these four traces in view, from some fifty variants on seeds 101 to 103; seeds 1 to 5 were looked at twice on \

@@ -30,7 +30,7 @@ pub(super) struct Worker {
     pub(super) busy: f64,
     /// The part of the time in which it was busy, over the last looks.
     pub(super) busy_mean: f64,
-    /// How many times as long as alone its last batches took.
+    /// How many times as long as planned its last batches took, neighbours being why.
     pub(super) slower: f64,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Running {
     speed: f64,
     /// The part of the GPU that it computes on.
     useful: f64,
-    /// How many times as long as alone it takes at present.
+    /// How many times as long as planned it takes at present, neighbours being why.
     slower: f64,
     /// Which of its ends is the last that was told.
     pub(super) version: u64,
@@ -147,12 +147,6 @@ impl Cluster {
         others.map(|other| other.busy_mean * f64::from(other.share.permille())).sum()
     }
 
-    /// How many batches run on a worker's GPU.
-    pub(super) fn batches_beside(&self, id: InstanceId) -> usize {
-        let gpu = &self.gpus[self.workers[&id].gpu.index()];
-        gpu.workers.iter().filter(|other| self.workers[other].running.is_some()).count()
-    }
-
     pub(super) fn begin(&mut self, id: InstanceId, arrivals: Vec<Time>, batch: Batch) {
         let worker = self.workers.get_mut(&id).expect("a worker that runs is there");
         assert!(worker.running.is_none() && worker.state != State::Starting, "a worker runs one batch at a time");
@@ -225,8 +219,8 @@ impl Cluster {
         }
         for (job, _) in &parts {
             let (request, limit) = policy.training(&self.jobs[*job].spec);
-            let wanted = f64::from(limit);
-            claims.push(Claim { training: true, request, limit, quota: 1_000, wanted, late: false, reach: wanted });
+            let (wanted, reach) = (limit, limit);
+            claims.push(Claim { training: true, request, limit, quota: 1_000, wanted, late: false, reach });
         }
         policy.divide(&claims, &mut grants);
         check(&grants);
@@ -248,15 +242,19 @@ impl Cluster {
         };
         let all: f64 = alone.iter().map(|(_, useful)| useful).sum::<f64>()
             + grants[active.len()..].iter().zip(&parts).map(trained).sum::<f64>();
-        for (id, (seconds, useful)) in active.into_iter().zip(alone) {
-            let slower = self.slowdown.of(useful, all - useful);
+        for ((id, (seconds, useful)), claim) in active.into_iter().zip(alone).zip(&claims) {
+            let beside = self.slowdown.of(useful, all - useful);
             self.versions += 1;
             let version = self.versions;
             let worker = self.workers.get_mut(&id).expect("a worker on a GPU is there");
             let running = worker.running.as_mut().expect("it runs");
-            running.speed = 1.0 / (seconds * slower);
-            running.useful = useful / slower;
-            running.slower = slower;
+            let (latency, size) = (&latencies[worker.function], running.batch.size);
+            running.speed = 1.0 / (seconds * beside);
+            running.useful = useful / beside;
+            // What it wanted less than its limit is no neighbour's doing, and what it has beyond may go at any time.
+            let less = latency.seconds(size, f64::from(claim.wanted)) / latency.seconds(size, f64::from(claim.limit));
+            let planned = policy.planned(&worker.shape, latency, size) * less;
+            running.slower = (seconds * beside / planned).max(1.0);
             running.version = version;
             let left = (1.0 - running.done).max(0.0) / running.speed;
             // Rounded up, so that at its end it is done.

@@ -80,22 +80,17 @@ impl Latency {
         self.work[batch - 1]
     }
 
-    /// The largest batch, up to `most`, that ends within some seconds; 0 where none does.
-    pub(super) fn fits(&self, most: usize, permille: f64, seconds: f64) -> usize {
-        (1..=most.min(self.batch_max())).rev().find(|batch| self.seconds(*batch, permille) <= seconds).unwrap_or(0)
-    }
-
     /// The least share between two that ends a batch within some seconds; the larger where none does.
-    pub(super) fn share_for(&self, batch: usize, least: u32, most: u32, seconds: f64) -> f64 {
-        let steps = (least..=most).step_by(10).map(f64::from);
-        steps.into_iter().find(|share| self.seconds(batch, *share) <= seconds).unwrap_or(f64::from(most))
+    pub(super) fn share_for(&self, batch: usize, least: u32, most: u32, seconds: f64) -> u32 {
+        let mut steps = (least..=most).step_by(10);
+        steps.find(|share| self.seconds(batch, f64::from(*share)) <= seconds).unwrap_or(most)
     }
 
     /// The least share on which a batch is next to as fast as on all of a GPU.
-    pub(super) fn enough(&self, batch: usize) -> f64 {
+    pub(super) fn enough(&self, batch: usize) -> u32 {
         let row = &self.seconds[batch - 1];
         let within = row[STEPS - 1] * NEXT_TO;
-        (row.iter().position(|seconds| *seconds <= within).unwrap_or(STEPS - 1) + 1) as f64 * 10.0
+        (row.iter().position(|seconds| *seconds <= within).unwrap_or(STEPS - 1) + 1) as u32 * 10
     }
 
     /// Requests a second in batches that take at most so long.
@@ -134,8 +129,7 @@ mod tests {
         let millis = |batch, permille| (latency.seconds(batch, permille) * 1e5).round() / 1e2;
         assert_eq!((latency.batch_max(), millis(1, 200.0), millis(1, 1000.0)), (4, 20.0, 10.0));
         assert_eq!((millis(1, 100.0), millis(4, 50.0), millis(1, 5.0)), (40.0, 160.0, 800.0));
-        assert_eq!((latency.fits(9, 200.0, 0.041), latency.fits(9, 200.0, 0.001)), (4, 0));
-        assert_eq!(latency.share_for(1, 100, 300, 0.020), 200.0);
+        assert_eq!(latency.share_for(1, 100, 300, 0.020), 200);
         assert_eq!(latency.throughput(200, Span::from_millis(40)), 100.0);
         assert!((latency.work(4) - 0.008).abs() < 1e-9);
     }

@@ -1,18 +1,19 @@
-//! The loop: arrivals, ends of batches, starts and looks, in order of time.
+//! The loop: arrivals, ends of batches, starts, looks and what dispatchers wait for, in order of time.
 
 use super::check::Ledger;
 use super::cluster::{Cluster, End, Worker};
 use super::latency::Latency;
-use super::policies::{Batch, Policy, Shape, by_name};
+use super::policies::{self, Policy, Shape, by_name};
+use super::pool::{Batch, Pool, Want};
 use super::report::{JobReport, Report, Sample, Tally, part};
 use super::scenario::{Job, Scenario};
 use crate::event_queue::EventQueue;
 use crate::workload::Arrivals;
 use policy::autoscale::{Action, State, View, Worker as Seen};
-use policy::placement::{self, Demand, Kind, Need, policies};
+use policy::placement::{self, Demand, Kind, Need};
 use policy::surface::Share;
-use policy::{GpuId, InstanceId, NodeId, Span, Time};
-use std::collections::{BTreeSet, VecDeque};
+use policy::{GpuId, InstanceId, NodeId, Span, Time, Tournament};
+use std::collections::BTreeSet;
 
 /// Stretches that a run is told in.
 const SAMPLES: usize = 60;
@@ -38,8 +39,10 @@ struct Run<'a> {
     cluster: Cluster,
     events: EventQueue<Event>,
     arrivals: Vec<Arrivals>,
-    /// By function: when each request that waits came.
-    queues: Vec<VecDeque<Time>>,
+    /// By function: who waits, and what was given to whom.
+    pools: Vec<Pool>,
+    /// By function: when its pool must be woken.
+    timers: Tournament,
     /// By function, since the last look.
     arrived: Vec<u64>,
     tallies: Vec<Tally>,
@@ -54,6 +57,9 @@ struct Run<'a> {
     samples: Vec<Sample>,
     sample: (u64, u64, u64),
     ends: Vec<End>,
+    /// GPUs on which something changed and that are not divided anew yet.
+    changed: BTreeSet<GpuId>,
+    wants: Vec<Want>,
 }
 
 /// Runs a scenario under a policy. `None`: there is no such policy.
@@ -62,7 +68,8 @@ pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
         scenario.functions.iter().map(|function| Latency::new(&function.surface, function.batch_max)).collect();
     let name = policy;
     let policy = by_name(name, &scenario.functions, &latencies)?;
-    let placement = policies::by_name(policy.placement()).expect("policies name ways to place that there are");
+    let placement =
+        placement::policies::by_name(policy.placement()).expect("policies name ways to place that there are");
     let mut state = placement::State::new(placement.rules());
     for gpu in 0..scenario.gpus {
         let node = NodeId::new(gpu / scenario.node_gpus.max(1));
@@ -73,7 +80,15 @@ pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
         .map(|(index, function)| Arrivals::new(&function.spacing, index, function.rate, scenario.seed))
         .collect();
     let shapes = scenario.functions.iter().zip(&latencies);
-    let shapes = shapes.map(|(function, latency)| policy.shapes(function, latency)).collect();
+    let shapes: Vec<Vec<Shape>> = shapes.map(|(function, latency)| policy.shapes(function, latency)).collect();
+    let fastest = |(shapes, latency): (&Vec<Shape>, &Latency)| {
+        let alone = |shape: &&Shape| policy.planned(shape, latency, 1);
+        let fastest = shapes.iter().min_by(|left, right| alone(left).total_cmp(&alone(right)));
+        fastest.map_or(Vec::new(), |shape| planned(policy.as_ref(), shape, latency))
+    };
+    let expected = shapes.iter().zip(&latencies).map(fastest);
+    let pools = scenario.functions.iter().zip(expected);
+    let pools = pools.map(|(function, expected)| Pool::new(function.objective, expected)).collect();
     let count = scenario.functions.len();
     let mut run = Run {
         scenario,
@@ -85,7 +100,8 @@ pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
         cluster: Cluster::new(scenario),
         events: EventQueue::default(),
         arrivals,
-        queues: vec![VecDeque::new(); count],
+        pools,
+        timers: Tournament::new(count),
         arrived: vec![0; count],
         tallies: vec![Tally::new(); count],
         ledger: Ledger::default(),
@@ -99,9 +115,16 @@ pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
         samples: Vec::new(),
         sample: (0, 0, 0),
         ends: Vec::new(),
+        changed: BTreeSet::new(),
+        wants: Vec::new(),
     };
     run.begin();
     Some(run.go(name))
+}
+
+/// How long batches of a worker are planned to take, in seconds by their size.
+fn planned(policy: &dyn Policy, shape: &Shape, latency: &Latency) -> Vec<f64> {
+    (1..=latency.batch_max()).map(|size| policy.planned(shape, latency, size)).collect()
 }
 
 impl Run<'_> {
@@ -117,7 +140,7 @@ impl Run<'_> {
             for _ in 0..self.scenario.functions[function].replicas.min.max(1) {
                 let size = self.with_room(function, size);
                 if let Some(id) = self.start(function, size) {
-                    self.cluster.workers.get_mut(&id).expect("it was placed").state = State::Ready;
+                    self.ready(id);
                 }
             }
         }
@@ -164,24 +187,34 @@ impl Run<'_> {
         self.count_workers(end, true);
         let trained = self.cluster.trained(end);
         let running = self.cluster.workers.values().filter_map(|worker| worker.running.as_ref());
-        let running = running.map(|running| running.arrivals.len()).sum();
-        self.ledger.finish(self.queues.iter().map(VecDeque::len).sum(), running);
+        let running: usize = running.map(|running| running.arrivals.len()).sum();
+        let open: usize = self.pools.iter().map(Pool::open).sum();
+        let waiting: usize = self.pools.iter().map(Pool::waiting).sum();
+        assert_eq!(open, waiting + running, "a request is in two places, or in none");
+        self.ledger.finish(waiting, running);
         self.ledger.placed(&self.state, self.cluster.workers.len(), self.placed_jobs());
         self.report(name, &before, &trained)
     }
 
     fn until(&mut self, end: Time) {
-        while self.events.next() < end {
-            let (at, event) = self.events.pop().expect("there is a next event");
-            self.ledger.tick(at);
-            self.now = at;
-            match event {
-                Event::Arrival(function) => self.arrive(function),
-                Event::End { worker, version } => self.end(worker, version),
-                Event::Ready(worker) => self.ready(worker),
-                Event::Look => self.look(),
-                Event::Sample => self.sample(),
+        while self.events.next().min(self.timers.earliest()) < end {
+            if let Some((at, function)) = self.timers.first().filter(|(at, _)| *at < self.events.next()) {
+                self.ledger.tick(at);
+                self.now = at;
+                self.tell(function, |pool, wants| pool.on_timer(at, wants));
+            } else {
+                let (at, event) = self.events.pop().expect("there is a next event");
+                self.ledger.tick(at);
+                self.now = at;
+                match event {
+                    Event::Arrival(function) => self.arrive(function),
+                    Event::End { worker, version } => self.end(worker, version),
+                    Event::Ready(worker) => self.ready(worker),
+                    Event::Look => self.look(),
+                    Event::Sample => self.sample(),
+                }
             }
+            std::mem::take(&mut self.changed).into_iter().for_each(|gpu| self.divide(gpu));
         }
         self.now = end;
     }
@@ -265,15 +298,10 @@ impl Run<'_> {
         self.arrived[function] += 1;
         self.tallies[function].requests += 1;
         self.sample.0 += 1;
-        let mut idle: Option<(usize, InstanceId)> = None;
         let (mut some, mut ready) = (false, false);
-        for (id, worker) in self.cluster.workers.iter().filter(|(_, worker)| worker.function == function) {
+        for worker in self.cluster.workers.values().filter(|worker| worker.function == function) {
             some |= worker.state != State::Draining;
             ready |= worker.state == State::Ready;
-            if worker.state == State::Ready && worker.running.is_none() {
-                let beside = self.cluster.batches_beside(*id);
-                idle = idle.filter(|(least, _)| *least <= beside).or(Some((beside, *id)));
-            }
         }
         self.tallies[function].met_nobody += u64::from(!some);
         let objective = self.scenario.functions[function].objective;
@@ -281,10 +309,22 @@ impl Run<'_> {
             self.refuse(function, self.now);
             return;
         }
-        self.queues[function].push_back(self.now);
-        if let Some((_, id)) = idle {
-            self.serve(id);
+        let now = self.now;
+        self.tell(function, |pool, wants| pool.arrive(now, wants));
+    }
+
+    /// Tells a function's pool something and does what it wants done.
+    fn tell(&mut self, function: usize, what: impl FnOnce(&mut Pool, &mut Vec<Want>)) {
+        let mut wants = std::mem::take(&mut self.wants);
+        what(&mut self.pools[function], &mut wants);
+        for want in wants.drain(..) {
+            match want {
+                Want::Run(batch) => self.serve(function, batch),
+                Want::Refuse(arrived) => self.refuse(function, arrived),
+            }
         }
+        self.wants = wants;
+        self.timers.set(function, self.pools[function].next_timer());
     }
 
     fn refuse(&mut self, function: usize, arrived: Time) {
@@ -301,36 +341,16 @@ impl Run<'_> {
         }
     }
 
-    /// Drops what can no longer be answered in time, even by the fastest that the function has.
-    fn drop_late(&mut self, function: usize, share: u32) {
-        let least = self.latencies[function].seconds(1, f64::from(share));
-        let objective = self.scenario.functions[function].objective;
-        while let Some(arrived) = self.queues[function].front().copied()
-            && (arrived + objective - self.now).seconds() < least
-        {
-            self.queues[function].pop_front();
-            self.refuse(function, arrived);
-        }
-    }
-
-    /// Gives a free worker what waits: as many as still end in time.
-    fn serve(&mut self, id: InstanceId) {
+    fn serve(&mut self, function: usize, batch: Batch) {
+        let Batch { worker: id, arrivals, deadline, behind } = batch;
         let worker = &self.cluster.workers[&id];
-        let (function, gpu, shape, stretched) = (worker.function, worker.gpu, worker.shape, worker.share.permille());
-        let slower = worker.slower;
-        self.drop_late(function, shape.limit);
-        let Some(first) = self.queues[function].front().copied() else { return };
-        let spec = &self.scenario.functions[function];
-        let left = (first + spec.objective - self.now).seconds();
-        let waiting = self.queues[function].len();
-        let within = left.min(spec.execution().seconds());
-        let size = self.latencies[function].fits(waiting, f64::from(shape.limit), within / slower).max(1);
-        let arrivals: Vec<Time> = self.queues[function].drain(..size).collect();
+        let (gpu, slower, stretched) = (worker.gpu, worker.slower, worker.share.permille());
+        let (size, left) = (arrivals.len(), (deadline - self.now).seconds());
         self.tallies[function].batches += 1;
         self.tallies[function].batched += size as u64;
         self.cluster.settle(gpu, self.now);
-        self.cluster.begin(id, arrivals, Batch { size, left, slower, behind: waiting - size, stretched });
-        self.divide(gpu);
+        self.cluster.begin(id, arrivals, policies::Batch { size, left, slower, behind, stretched });
+        self.changed.insert(gpu);
     }
 
     fn end(&mut self, id: InstanceId, version: u64) {
@@ -349,18 +369,21 @@ impl Run<'_> {
             self.settled(function, *arrived, took > objective);
             self.tallies[function].latencies.record(took.nanos() / 1_000).expect("the histogram grows");
         }
-        match state {
-            State::Draining => self.leave(id),
-            _ => self.serve(id),
+        self.changed.insert(gpu);
+        let (now, slower) = (self.now, self.cluster.workers[&id].slower);
+        self.tell(function, |pool, wants| pool.done(now, id, slower, wants));
+        if state == State::Draining {
+            self.leave(id);
         }
-        self.divide(gpu);
     }
 
     fn ready(&mut self, id: InstanceId) {
         // One that was removed while it started is gone.
         if let Some(worker) = self.cluster.workers.get_mut(&id) {
             worker.state = State::Ready;
-            self.serve(id);
+            let (now, function) = (self.now, worker.function);
+            let planned = planned(self.policy.as_ref(), &worker.shape, &self.latencies[function]);
+            self.tell(function, |pool, wants| pool.join(now, id, planned, wants));
         }
     }
 
@@ -381,19 +404,15 @@ impl Run<'_> {
             let kept = BUSY_KEPT.powf(passed / 0.1);
             worker.busy_mean = worker.busy_mean * kept + worker.busy / passed * (1.0 - kept);
         }
-        let mut changed: BTreeSet<GpuId> = BTreeSet::new();
         for function in 0..self.scenario.functions.len() {
-            let most = self.shapes[function].iter().map(|shape| shape.limit).max().unwrap_or(1_000);
-            self.drop_late(function, most);
             let view = self.view(function, passed);
             for action in self.policy.look(self.now, function, &view) {
-                self.act(function, action, &mut changed);
+                self.act(function, action);
             }
         }
         for worker in self.cluster.workers.values_mut() {
             worker.busy = 0.0;
         }
-        changed.into_iter().for_each(|gpu| self.divide(gpu));
         self.last_look = self.now;
         self.ledger.placed(&self.state, self.cluster.workers.len(), self.placed_jobs());
     }
@@ -415,16 +434,16 @@ impl Run<'_> {
         };
         let workers = own.map(seen).collect();
         let arrivals = std::mem::take(&mut self.arrived[function]);
-        View { arrivals, waiting: self.queues[function].len() as u64, workers }
+        View { arrivals, waiting: self.pools[function].waiting() as u64, workers }
     }
 
-    fn act(&mut self, function: usize, action: Action, changed: &mut BTreeSet<GpuId>) {
+    fn act(&mut self, function: usize, action: Action) {
         match action {
             Action::Stretch { worker, share, .. } => {
                 let worker = self.cluster.workers.get_mut(&worker).expect("policies know who is there");
                 worker.share = share;
                 if worker.running.is_some() {
-                    changed.insert(worker.gpu);
+                    self.changed.insert(worker.gpu);
                 }
             }
             Action::Add { size, .. } => {
@@ -437,8 +456,12 @@ impl Run<'_> {
             }
             Action::Remove { worker: id, .. } => {
                 let worker = self.cluster.workers.get_mut(&id).expect("policies know who is there");
-                worker.state = State::Draining;
-                if worker.running.is_none() {
+                let known = std::mem::replace(&mut worker.state, State::Draining) == State::Ready;
+                let (now, idle) = (self.now, worker.running.is_none());
+                if known {
+                    self.tell(function, |pool, wants| pool.leave(now, id, wants));
+                }
+                if idle {
                     self.leave(id);
                 }
             }

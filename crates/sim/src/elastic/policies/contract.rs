@@ -30,11 +30,11 @@ pub(in crate::elastic) struct Claim {
     /// As it was placed.
     pub(in crate::elastic) quota: u32,
     /// The share that a worker's batch wants, as [`Policy::wanted`] says.
-    pub(in crate::elastic) wanted: f64,
+    pub(in crate::elastic) wanted: u32,
     /// Whether its batch is in danger of being late, as [`Policy::late`] says.
     pub(in crate::elastic) late: bool,
     /// The share that its batch can use, as [`Policy::reach`] says.
-    pub(in crate::elastic) reach: f64,
+    pub(in crate::elastic) reach: u32,
 }
 
 /// What somebody gets of a GPU.
@@ -58,7 +58,7 @@ pub(in crate::elastic) struct Batch {
     pub(in crate::elastic) size: usize,
     /// Seconds until the first of it must be answered.
     pub(in crate::elastic) left: f64,
-    /// How many times as long as alone its worker's last batches took.
+    /// How many times as long as planned its worker's last batches took, neighbours being why.
     pub(in crate::elastic) slower: f64,
     /// Requests that wait beside it.
     pub(in crate::elastic) behind: usize,
@@ -87,9 +87,14 @@ pub(in crate::elastic) trait Policy {
         false
     }
 
+    /// Seconds that a batch is planned to take where neighbours cost nothing: what the dispatcher is told.
+    fn planned(&self, shape: &Shape, latency: &Latency, size: usize) -> f64 {
+        latency.seconds(size, f64::from(shape.limit))
+    }
+
     /// The share that a worker wants for a batch.
-    fn wanted(&self, shape: &Shape, _latency: &Latency, _batch: Batch) -> f64 {
-        f64::from(shape.limit)
+    fn wanted(&self, shape: &Shape, _latency: &Latency, _batch: Batch) -> u32 {
+        shape.limit
     }
 
     /// Whether a worker's batch would be late on all of its limit. For who does not ask, none is.
@@ -98,8 +103,8 @@ pub(in crate::elastic) trait Policy {
     }
 
     /// The share that a worker can have while nobody else wants it: its limit, unless idle shares may go beyond.
-    fn reach(&self, shape: &Shape, _latency: &Latency, _batch: usize) -> f64 {
-        f64::from(shape.limit)
+    fn reach(&self, shape: &Shape, _latency: &Latency, _batch: usize) -> u32 {
+        shape.limit
     }
 
     /// Who gets how much of a GPU now, in the order of the claims.

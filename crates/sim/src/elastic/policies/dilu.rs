@@ -9,7 +9,7 @@
 //!   the excess asks for, which is generous: the paper adds instances one by one.
 //! - The last worker goes after a minute without a request.
 
-use super::division::{profiled, stretched};
+use super::division::profiled;
 use super::reactive::add;
 use super::{Batch, Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;
@@ -56,6 +56,31 @@ fn shapes(function: &Function, latency: &Latency) -> Vec<Shape> {
     vec![Shape { request, limit, quota: 1_000, throughput: latency.throughput(request, function.execution()) }]
 }
 
+/// Serving first: requests, then what batches want beyond them, which is their limit where nobody trains. Training has what
+/// is left, up to its limit: requests, or the same part of each, then the rest in proportion to what they lack.
+fn stretched(claims: &[Claim], grants: &mut Vec<Grant>) {
+    let serving = || claims.iter().filter(|claim| !claim.training);
+    let alone = claims.iter().all(|claim| !claim.training);
+    let wanted = |claim: &Claim| f64::from(if alone { claim.limit } else { claim.wanted });
+    let floor = |claim: &Claim| wanted(claim).min(f64::from(claim.request));
+    let sure: f64 = serving().map(floor).sum();
+    let more: f64 = serving().map(|claim| wanted(claim) - floor(claim)).sum();
+    let part = if more > 0.0 { ((1_000.0 - sure).max(0.0) / more).min(1.0) } else { 0.0 };
+    let left = (1_000.0 - sure - more * part).max(0.0);
+    let jobs = || claims.iter().filter(|claim| claim.training);
+    let asked: f64 = jobs().map(|claim| f64::from(claim.request)).sum();
+    let beyond: f64 = jobs().map(|claim| f64::from(claim.limit - claim.request)).sum();
+    let kept = if asked > left { left / asked } else { 1.0 };
+    let rest = if beyond > 0.0 { ((left - asked).max(0.0) / beyond).min(1.0) } else { 0.0 };
+    for claim in claims {
+        let share = match claim.training {
+            true => f64::from(claim.request) * kept + f64::from(claim.limit - claim.request) * rest,
+            false => floor(claim) + (wanted(claim) - floor(claim)) * part,
+        };
+        grants.push(Grant::always(share));
+    }
+}
+
 impl Policy for Dilu {
     fn placement(&self) -> &'static str {
         "dilu"
@@ -69,13 +94,13 @@ impl Policy for Dilu {
         (job.request.permille(), job.limit.permille())
     }
 
-    fn wanted(&self, shape: &Shape, latency: &Latency, batch: Batch) -> f64 {
+    fn wanted(&self, shape: &Shape, latency: &Latency, batch: Batch) -> u32 {
         let late = latency.seconds(batch.size, f64::from(shape.request)) > batch.left;
-        f64::from(if batch.behind > 0 || late { shape.limit } else { shape.request })
+        if batch.behind > 0 || late { shape.limit } else { shape.request }
     }
 
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
-        stretched(claims, grants, |claim| claim.limit);
+        stretched(claims, grants);
     }
 
     fn look(&mut self, _now: Time, function: usize, view: &View) -> Vec<Action> {

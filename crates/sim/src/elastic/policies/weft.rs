@@ -1,20 +1,21 @@
-//! Weft's own: the code that runs live, `policy::autoscale`, for each function.
+//! Weft's own: the code that runs live, `policy::autoscale` for each function and `policy::sharing::divide` for each GPU.
 //!
-//! Shares as `policy::sharing` gives them: a worker has what it was stretched to, or more, up to its limit, where its
-//! batch would be late otherwise; training is best-effort and has all that is left, so its limit reserves nothing. Where
-//! a batch would be late even so, as slow as its worker was of late, training is held until it is done. Where nobody
-//! trains, what would be idle goes to whoever has a batch, beyond its limit too: limits are for finding places, and live
-//! a share has none that nobody set.
+//! What is claimed: a worker is a latency tenant that was promised its request, and is boosted to what its batch needs to
+//! be in time, at least what it was stretched to. Training is a best-effort tenant and was promised nothing: its request
+//! finds it a place, and it has what the others leave. While somebody trains, workers want no more than their boosts, which
+//! is where the controller holds best-effort work live. Where a batch would be late even so, as slow as its worker was of
+//! late, training is held until it is done. Where nobody trains or training is held, workers want all that they can use,
+//! beyond their limits too: limits are for finding places, and live a share has none that nobody set.
 //! What a worker can do is planned with what neighbours are expected to cost, as `policy::predict` says.
 //! Training stays off GPUs with other training: two jobs take the same share from each other at all times, while workers
 //! leave theirs most of the time.
 
-use super::division::stretched;
 use super::{Batch, Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;
 use crate::elastic::scenario::{Function, Job};
 use policy::autoscale::{Action, Admission, Autoscaler, LOOK, Service, Size, View, sizes};
 use policy::predict::slowdown;
+use policy::sharing::{self, Class, SharingConfig, WHOLE};
 use policy::surface::Share;
 use policy::{Span, Time};
 
@@ -27,6 +28,7 @@ const NEIGHBOURS: f64 = 0.5;
 #[derive(Debug)]
 pub(super) struct Weft {
     scalers: Vec<Option<Autoscaler>>,
+    config: SharingConfig,
 }
 
 impl Weft {
@@ -36,21 +38,8 @@ impl Weft {
             let service = Service::new(function.objective, function.replicas, sizes, function.cold_start);
             service.ok().map(Autoscaler::new)
         };
-        Weft { scalers: functions.iter().zip(latencies).map(scaler).collect() }
-    }
-}
-
-/// Gives what is idle to those who can use it, in proportion to what they lack.
-fn lend(claims: &[Claim], grants: &mut [Grant]) {
-    let idle = 1_000.0 - grants.iter().map(|grant| grant.share).sum::<f64>();
-    let lacks = |claim: &Claim, grant: &Grant| (claim.reach - grant.share).max(0.0);
-    let lacking: f64 = claims.iter().zip(&*grants).map(|(claim, grant)| lacks(claim, grant)).sum();
-    if idle <= 0.0 || lacking <= 0.0 {
-        return;
-    }
-    let part = (idle / lacking).min(1.0);
-    for (claim, grant) in claims.iter().zip(grants) {
-        grant.share += lacks(claim, grant) * part;
+        let scalers = functions.iter().zip(latencies).map(scaler).collect();
+        Weft { scalers, config: SharingConfig::default() }
     }
 }
 
@@ -97,7 +86,7 @@ impl Policy for Weft {
         true
     }
 
-    fn wanted(&self, shape: &Shape, latency: &Latency, batch: Batch) -> f64 {
+    fn wanted(&self, shape: &Shape, latency: &Latency, batch: Batch) -> u32 {
         let least = batch.stretched.clamp(shape.request, shape.limit);
         latency.share_for(batch.size, least, shape.limit, batch.left / batch.slower * MARGIN)
     }
@@ -106,19 +95,31 @@ impl Policy for Weft {
         latency.seconds(batch.size, f64::from(shape.limit)) * batch.slower > batch.left * MARGIN
     }
 
-    fn reach(&self, shape: &Shape, latency: &Latency, batch: usize) -> f64 {
-        latency.enough(batch).max(f64::from(shape.limit))
+    fn reach(&self, shape: &Shape, latency: &Latency, batch: usize) -> u32 {
+        latency.enough(batch).max(shape.limit)
     }
 
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
-        stretched(claims, grants, |_| 1_000);
-        if claims.iter().all(|claim| !claim.training) {
-            lend(claims, grants);
-        }
-        if claims.iter().any(|claim| claim.late) {
-            let training = claims.iter().zip(grants).filter(|(claim, _)| claim.training);
-            training.for_each(|(_, grant)| grant.share = 0.0);
-        }
+        let held = claims.iter().any(|claim| claim.late);
+        let trains = !held && claims.iter().any(|claim| claim.training);
+        let own = |claim: &Claim| match claim.training {
+            true => {
+                let (class, demand) = (Class::BestEffort, if held { 0 } else { WHOLE });
+                sharing::Claim { class, rank: class as u32, request: 0, boost: 0, limit: WHOLE, demand, used: 0 }
+            }
+            false => {
+                let (class, demand) = (Class::Latency, if trains { claim.wanted } else { claim.reach });
+                let (request, boost, limit) = (claim.request, claim.wanted, claim.reach);
+                sharing::Claim { class, rank: class as u32, request, boost, limit, demand, used: demand }
+            }
+        };
+        let own: Vec<sharing::Claim> = claims.iter().map(own).collect();
+        let given = sharing::divide(WHOLE, self.config.share_least, &own);
+        // What was given is what may be used. Nobody uses more than it wants, and all together no more than there is: those
+        // who may use more than that slow each other down.
+        let used = || own.iter().zip(&given).map(|(claim, given)| f64::from(claim.demand.min(*given)));
+        let fits = (f64::from(WHOLE) / used().sum::<f64>().max(1.0)).min(1.0);
+        grants.extend(used().map(|share| Grant::always(share * fits)));
     }
 
     fn look(&mut self, now: Time, function: usize, view: &View) -> Vec<Action> {
@@ -140,21 +141,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_be_idle_is_lent_and_not_where_somebody_trains() {
+    fn a_gpu_is_divided_as_it_is_live() {
         let worker =
-            Claim { training: false, request: 100, limit: 200, quota: 1_000, wanted: 100.0, late: false, reach: 600.0 };
-        let job = Claim { training: true, request: 500, limit: 500, wanted: 500.0, reach: 500.0, ..worker };
+            Claim { training: false, request: 100, limit: 200, quota: 1_000, wanted: 100, late: false, reach: 600 };
+        let job = Claim { training: true, request: 500, limit: 500, wanted: 500, reach: 500, ..worker };
         let shares = |claims: &[Claim]| {
             let mut grants = Vec::new();
             Weft::new(&[], &[]).divide(claims, &mut grants);
-            grants.iter().map(|grant| grant.share).collect::<Vec<f64>>()
+            grants.iter().map(|grant| (grant.share * 10.0).round() / 10.0).collect::<Vec<f64>>()
         };
         assert_eq!(shares(&[worker]), [600.0], "all that it can use");
         assert_eq!(shares(&[worker, worker]), [500.0, 500.0], "of what there is, each the same");
-        let less = Claim { reach: 300.0, ..worker };
+        let less = Claim { reach: 300, ..worker };
         assert_eq!(shares(&[worker, less]), [600.0, 300.0]);
+        let boosted = Claim { wanted: 500, ..worker };
+        assert_eq!(shares(&[worker, boosted]), [400.0, 600.0], "a boost comes before what is left");
         let full = [Claim { request: 500, limit: 500, ..worker }, Claim { request: 500, limit: 500, ..worker }];
         assert_eq!(shares(&full), [500.0, 500.0], "and nothing that is not there");
         assert_eq!(shares(&[worker, job]), [100.0, 900.0], "training has what is left");
+        let most = Claim { wanted: 600, ..worker };
+        assert_eq!(shares(&[most, most, job]), [495.0, 495.0, 9.9], "and what nobody is denied");
+        let late = Claim { late: true, ..boosted };
+        assert_eq!(shares(&[late, job]), [600.0, 0.0], "it is held while a batch would be late");
     }
 }
