@@ -41,7 +41,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let wanted = arguments.gpu.then_some(Onnx::Gpu);
     let installed = node::installed(&std::env::current_exe().context("find this program")?);
     let is_wanted = |onnx: Onnx| wanted.is_none_or(|wanted| wanted == onnx);
-    let beside = installed.clone().and_then(|Installed { python, onnxruntime }| {
+    let beside = installed.clone().and_then(|Installed { python, onnxruntime, .. }| {
         let (onnxruntime, onnx) = onnxruntime.filter(|(_, onnx)| is_wanted(*onnx))?;
         Some(Environment { python, onnxruntime, onnx })
     });
@@ -50,8 +50,8 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         Some(environment) => environment,
         None => make(&state, wanted)?,
     };
-    if let Some(installed) = installed {
-        environment.python = installed.python;
+    if let Some(python) = python(installed.as_ref(), Some(&environment)) {
+        environment.python = python;
     }
     let gpu = has_gpu();
     print(&format!(
@@ -135,6 +135,16 @@ fn advice(onnx: Onnx, gpu: bool, state: &Path) -> Option<String> {
     }
 }
 
+/// The Python of models, where the configuration names none: the one that Weft was installed into, unless only the one of
+/// `weft setup` has numpy.
+fn python(installed: Option<&Installed>, made: Option<&Environment>) -> Option<PathBuf> {
+    let made = made.map(|made| made.python.clone());
+    match installed {
+        Some(installed) if installed.numpy || made.is_none() => Some(installed.python.clone()),
+        _ => made,
+    }
+}
+
 /// How the node of this process runs its workers. What is written in the configuration comes first. Without it, models in
 /// Python run on the Python that Weft was installed into, with the packages that are there, or on that of `weft setup`; ONNX
 /// Runtime is that of `weft setup`, which somebody asked for, or the one beside Weft.
@@ -153,9 +163,8 @@ pub(crate) fn node_config(settings: &Settings) -> Result<node::Config> {
     let own = || made.as_ref().map(|made| made.onnxruntime.clone());
     let beside = || installed.as_ref().and_then(|installed| Some(installed.onnxruntime.as_ref()?.0.clone()));
     let onnxruntime = settings.node.onnxruntime.clone().or_else(variable).or_else(own).or_else(beside);
-    let beside = || installed.as_ref().map(|installed| installed.python.clone());
-    let own = || made.as_ref().map(|made| made.python.clone());
-    let python = settings.node.python.clone().or_else(beside).or_else(own).unwrap_or_else(|| "python3".into());
+    let found = || python(installed.as_ref(), made.as_ref());
+    let python = settings.node.python.clone().or_else(found).unwrap_or_else(|| "python3".into());
     let mut config = node::Config::new(python, program, settings.state.join("run"));
     let duration = |span: policy::Span| std::time::Duration::from_nanos(span.nanos());
     config.load_timeout = settings.node.load_timeout.map_or(config.load_timeout, duration);
@@ -167,6 +176,22 @@ pub(crate) fn node_config(settings: &Settings) -> Result<node::Config> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn models_run_on_a_python_with_numpy() {
+        let made = Environment { python: "made".into(), onnxruntime: "library".into(), onnx: Onnx::Cpu };
+        let installed = |numpy: bool| Installed { python: "installed".into(), numpy, onnxruntime: None };
+        for (beside, setup, expected) in [
+            (None, None, None),
+            (None, Some(&made), Some("made")),
+            (Some(true), Some(&made), Some("installed")),
+            (Some(false), Some(&made), Some("made")),
+            (Some(false), None, Some("installed")),
+        ] {
+            let found = python(beside.map(installed).as_ref(), setup);
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{beside:?}, {setup:?}");
+        }
+    }
 
     #[test]
     fn a_gpu_that_onnx_models_will_not_use_is_pointed_out() {

@@ -93,6 +93,8 @@ pub struct Environment {
 pub struct Installed {
     /// The interpreter.
     pub python: PathBuf,
+    /// Whether numpy is beside it.
+    pub numpy: bool,
     /// ONNX Runtime's library and which build it is, where it is installed.
     pub onnxruntime: Option<(PathBuf, Onnx)>,
 }
@@ -103,7 +105,8 @@ pub fn installed(program: &Path) -> Option<Installed> {
     let folder = program.parent()?;
     let python = folder.join("python3");
     let packages = packages(folder.parent()?).find(|packages| packages.join("weft/worker.py").is_file())?;
-    python.exists().then(|| Installed { python, onnxruntime: library_in(&packages) })
+    let numpy = packages.join("numpy").is_dir();
+    python.exists().then(|| Installed { python, numpy, onnxruntime: library_in(&packages) })
 }
 
 /// Makes the environment in `directory`/environment, or finds it there, with any build of ONNX Runtime. Safe to call
@@ -262,7 +265,10 @@ mod tests {
         assert_eq!(installed(&weft), None, "an interpreter beside it may have nothing to do with Weft");
 
         touch("lib/python3.11/site-packages/weft/worker.py");
-        assert_eq!(installed(&weft), Some(Installed { python: python.clone(), onnxruntime: None }));
+        let bare = Installed { python: python.clone(), numpy: false, onnxruntime: None };
+        assert_eq!(installed(&weft), Some(bare.clone()));
+        touch("lib/python3.11/site-packages/numpy/__init__.py");
+        assert_eq!(installed(&weft), Some(Installed { numpy: true, ..bare }));
 
         let library = touch("lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.23.2");
         assert_eq!(installed(&weft).unwrap().onnxruntime, Some((library.clone(), Onnx::Cpu)));
