@@ -21,7 +21,15 @@ This package needs ``numpy`` and nothing else. It does not talk to the network: 
 batches.
 """
 
-from ._protocol import DataType, Tensor
+try:
+    from ._protocol import DataType, Tensor
+except ModuleNotFoundError as error:
+    if error.name != "numpy":
+        raise
+    import sys
+
+    how = f"install it with `{sys.executable} -m pip install numpy`"
+    raise ModuleNotFoundError(f"weft needs numpy, which is not there; {how}", name="numpy") from None
 from ._weights import shared, shared_module
 
 __all__ = ["DataType", "Model", "Tensor", "shared", "shared_module"]

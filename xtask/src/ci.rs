@@ -4,14 +4,14 @@ use crate::program::Program;
 use crate::setup;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{browser, clients, deny, docs, examples, faults, leaks, openapi, soak};
+use crate::{browser, clients, deny, dist, docs, examples, faults, leaks, openapi, soak};
 use anyhow::Result;
 use std::time::Duration;
 
 /// Run every check that a change must pass, stopping at the first that fails.
 ///
-/// Sets up what is missing (rustfmt, clippy), then: format, dependencies, clippy, tests, documentation, the commands in the
-/// documentation, the examples, models of the pages that processes share, a longer fuzz smoke, a look for machine
+/// Sets up what is missing (rustfmt, clippy), then: format, dependencies, clippy, tests, documentation, the first use of the
+/// wheel, the commands in the documentation, the examples, models of the pages that processes share, a longer fuzz smoke, a look for machine
 /// paths, NVIDIA's clients, a fuzzer of the API, the dashboard in a browser, deaths under shares on a stand-in GPU and a
 /// short soak. Ends with a table of how long each step took.
 ///
@@ -64,6 +64,7 @@ pub(crate) fn ci(workspace: &Workspace, _: &Arguments) -> Result<()> {
         run(cargo(&["doc", "--workspace", "--no-deps"]).variable("RUSTDOCFLAGS", "-D warnings"))
     })?;
     steps.step("weft builds", "fix what it says", || setup::build_weft(workspace).map(drop))?;
+    steps.step("first use of the wheel", "run `cargo xtask first-use`", || dist::first_use::check(workspace))?;
     steps.step("documented commands", "run `cargo xtask docs` and fix the command or the text", || {
         docs::run_all(workspace, false)
     })?;

@@ -16,6 +16,7 @@ mod leaks;
 mod deny;
 mod docs;
 mod demo;
+mod dist;
 mod goodput;
 mod fikit;
 mod elasticity;
@@ -52,6 +53,9 @@ struct Arguments {
 enum Command {
     Ci(ci::Arguments),
     Demo(demo::Arguments),
+    Dist(dist::Arguments),
+    Image(dist::image::Arguments),
+    FirstUse(dist::first_use::Arguments),
     Docs(docs::Arguments),
     Goodput(goodput::Arguments),
     Fikit(fikit::Arguments),
@@ -78,6 +82,9 @@ fn main() -> ExitCode {
     let result = Workspace::find().and_then(|workspace| match arguments.command {
         Command::Ci(arguments) => ci::ci(&workspace, &arguments),
         Command::Demo(arguments) => demo::demo(&workspace, &arguments),
+        Command::Dist(arguments) => dist::dist(&workspace, &arguments),
+        Command::Image(arguments) => dist::image::image(&workspace, &arguments),
+        Command::FirstUse(_) => dist::first_use::check(&workspace),
         Command::Docs(arguments) => docs::docs(&workspace, &arguments),
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Fikit(arguments) => fikit::fikit(&workspace, &arguments),

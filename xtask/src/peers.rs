@@ -124,6 +124,12 @@ pub(crate) fn schemathesis(workspace: &Workspace) -> Result<Program> {
     environment::SCHEMATHESIS.program(workspace, "schemathesis")
 }
 
+/// The folder with `cargo-zigbuild`, and with the Zig that it links with.
+pub(crate) fn zigbuild(workspace: &Workspace) -> Result<PathBuf> {
+    environment::ZIGBUILD.set_up(workspace)?;
+    Ok(environment::ZIGBUILD.path(workspace)?.join("bin"))
+}
+
 /// Debian's load generator, installed when missing.
 pub(crate) fn wrk() -> Result<()> {
     tools::debian("wrk", || Program::new("wrk").arguments(["-v"]).try_quietly().is_ok())

@@ -46,6 +46,12 @@ impl Program {
         self
     }
 
+    /// Hides all environment variables from it that are not set afterwards.
+    pub(crate) fn without_all(mut self) -> Program {
+        self.command.env_clear();
+        self
+    }
+
     /// Puts a folder before all others in which programs are looked for.
     pub(crate) fn search_first(self, folder: &Path) -> Result<Program> {
         let path = std::env::var_os("PATH").unwrap_or_default();

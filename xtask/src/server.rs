@@ -168,11 +168,6 @@ impl Server {
         Ok(Some(start.elapsed()))
     }
 
-    /// Waits until somebody else ends it.
-    pub(crate) fn wait_for_end(mut self) -> Result<()> {
-        self.child.wait().with_context(|| format!("wait for {}", self.name)).map(drop)
-    }
-
     /// Whether it still answers.
     pub(crate) fn ask(&self, question: &Question) -> Result<()> {
         question.is_answered(self.ports.http).with_context(|| format!("ask {}", self.name))

@@ -21,6 +21,7 @@ mod sim;
 mod profile;
 mod load;
 mod bench;
+mod demo;
 mod output;
 
 use clap::{Parser, Subcommand};
@@ -49,6 +50,7 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  weft demo
   weft up
   weft deploy magika model.onnx --slo 100ms
   weft run --class best-effort --limit 40% -- python train.py
@@ -60,6 +62,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Arguments),
     Up(up::Arguments),
     Scheduler(cluster::SchedulerArguments),
     Gateway(cluster::GatewayArguments),
@@ -92,6 +95,7 @@ enum Command {
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let done = match command {
+        Command::Demo(arguments) => demo::main(arguments),
         Command::Up(arguments) => up::main(arguments),
         Command::Scheduler(arguments) => cluster::scheduler(arguments),
         Command::Gateway(arguments) => cluster::gateway(arguments),

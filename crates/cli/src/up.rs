@@ -87,10 +87,10 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
         return check::report(&settings, check::Models::Here);
     }
     if arguments.with_parent {
-        let signal = Some(rustix::process::Signal::TERM);
-        rustix::process::set_parent_process_death_signal(signal).context("hear of the parent's end")?;
+        crate::signal::end_with_parent()?;
     }
     crate::logging::start();
+    crate::setup::prepare(&settings);
     runtime()?.block_on(serve(settings))
 }
 

@@ -116,6 +116,12 @@ impl Regions {
         let file = match rustix::fs::open(self.folder.join(file_name), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(rustix::io::Errno::LOOP) => return refuse(format!("`{key}` is a link")),
+            Err(rustix::io::Errno::NOENT) if !self.folder.is_dir() => {
+                let folder = self.folder.display();
+                return refuse(format!(
+                    "there is no {folder} here; send tensors in the request, or mount a tmpfs there"
+                ));
+            }
             Err(error) => return refuse(format!("`{key}` cannot be opened: {}", std::io::Error::from(error))),
         };
         match file.metadata() {

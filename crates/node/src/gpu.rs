@@ -4,14 +4,12 @@
 //! Which of ONNX Runtime's execution providers it then uses is for the worker to find out: `worker/providers.rs`.
 
 use crate::Config;
+use crate::environment::CUDA_PROVIDER;
 use crate::protocol::Grant;
 use rpc::{Device, Kind, ModelSpec};
 use share_client::Gpus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-/// ONNX Runtime's library for CUDA, which lies beside the main one in builds for GPUs.
-const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 
 /// TensorRT's library.
 const TENSORRT: &str = "libnvinfer.so";

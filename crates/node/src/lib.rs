@@ -34,7 +34,7 @@ pub mod worker;
 pub mod remote;
 
 pub use config::Config;
-pub use environment::{Environment, Onnx, find_environment, setup, setup_with};
+pub use environment::{Environment, Installed, Onnx, find_environment, installed, setup, setup_with};
 pub use files::raise_file_limit;
 pub use node::Node;
 pub use scheduler_link::SchedulerLink;

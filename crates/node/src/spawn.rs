@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
 use share_client::{Answer, Boost, Client, Question, Register, environment};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -36,8 +37,14 @@ const THREAD_VARIABLES: [&str; 5] =
     ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS"];
 
 /// What an isolated Python does: find our package in the folder that it is told, and be a worker.
-const START: &str = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); \
-                     runpy.run_module('weft.worker', run_name='__main__', alter_sys=True)";
+const START: &str = "\
+import importlib.util, runpy, sys
+if not importlib.util.find_spec('numpy'):
+    sys.exit(f'{sys.executable} has no numpy, which models in Python need; install it with `{sys.executable} -m pip install '
+             'numpy`, run `weft setup`, or name another Python as `python` under [node]')
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module('weft.worker', run_name='__main__', alter_sys=True)
+";
 
 /// A worker's process. It is killed when this is dropped.
 pub(crate) struct Process {
@@ -78,7 +85,14 @@ pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
     command.process_group(0);
     command.stdin(Stdio::from(their_socket)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().to_owned();
-    let child = command.spawn().with_context(|| format!("start {}", program.display()))?;
+    let child = command.spawn().map_err(|error| match (error.kind(), &spec.kind) {
+        (ErrorKind::NotFound, Kind::Python { .. }) => anyhow!(
+            "start {}: it is not there; install Python 3.9 or newer with numpy, run `weft setup`, or name another Python \
+             as `python` under [node]",
+            program.display()
+        ),
+        _ => anyhow::Error::new(error).context(format!("start {}", program.display())),
+    })?;
     // The command holds our copy of the worker's socket; while it is open, the worker's end is not noticed.
     drop(command);
 
@@ -148,7 +162,10 @@ fn command(config: &Config, spec: &ModelSpec) -> Result<Command> {
     match &spec.kind {
         Kind::Onnx { path } => {
             let Some(library) = &config.onnxruntime else {
-                bail!("find ONNX Runtime: run `weft setup`, or set `onnxruntime` to its library");
+                bail!(
+                    "find ONNX Runtime: run `weft setup`, or set `onnxruntime` to its library; where Weft was installed \
+                     with pip, `pip install onnxruntime` does as well"
+                );
             };
             let mut command = Command::new(&config.program);
             command.args(["worker", "onnx"]).arg("--model").arg(path).arg("--library").arg(library);

@@ -25,6 +25,10 @@ pub(super) const BENTOML: Environment = Environment { name: "bentoml", packages:
 pub(super) const LITSERVE: Environment = Environment { name: "litserve", packages: &["litserve==0.2.19"] };
 pub(super) const SCHEMATHESIS: Environment = Environment { name: "schemathesis", packages: &["schemathesis==4.32.5"] };
 
+/// Builds against an older C library than this machine's.
+pub(super) const ZIGBUILD: Environment =
+    Environment { name: "zigbuild", packages: &["cargo-zigbuild==0.24.0", "ziglang==0.13.0"] };
+
 /// Says that an environment is complete and what is in it.
 const MARK: &str = "weft-installed.txt";
 

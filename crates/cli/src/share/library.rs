@@ -1,4 +1,4 @@
-//! Where `libweft.so` is: the library that programs under a share are started with.
+//! Where `libweft.so` is: the library that programs under a share are started with. And other libraries beside it.
 
 use crate::output::Misuse;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,16 @@ pub(crate) fn find() -> Result<PathBuf, Misuse> {
             false => Err(Misuse(format!("find {NAME}: WEFT_LIBRARY names {}, which is not there", path.display()))),
         };
     }
+    find_beside(NAME)
+}
+
+/// A library that was installed with this program.
+pub(crate) fn find_beside(name: &str) -> Result<PathBuf, Misuse> {
     let program = std::env::current_exe().and_then(std::fs::canonicalize).unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(NAME), folder.join("../lib").join(NAME), folder.join("../lib/weft").join(NAME)];
+    let places = [folder.join(name), folder.join("../lib").join(name), folder.join("../lib/weft").join(name)];
     let found = places.iter().find(|place| place.is_file()).and_then(|place| std::fs::canonicalize(place).ok());
     found.ok_or_else(|| {
-        Misuse(format!("find {NAME}: it is not beside {}; set WEFT_LIBRARY to where it is", program.display()))
+        Misuse(format!("find {name}: it is not beside {}; set WEFT_LIBRARY to where libweft.so is", program.display()))
     })
 }

@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// Weft sends SIGTERM, and SIGKILL after SECONDS [default: 30]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30")]
     requeue: Option<u64>,
+    /// End together with the parent process
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    with_parent: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -74,6 +77,9 @@ Examples:
 
 pub(crate) fn main(arguments: Arguments) -> Result<()> {
     let name = arguments.program.first().context("run a program: name one")?;
+    if arguments.with_parent {
+        crate::signal::end_with_parent()?;
+    }
     let file = program::find(name, std::env::var_os("PATH"))?;
     let gpu = arguments.gpu.clone().or_else(|| chosen_before(arguments.gpus));
     let asked = ShareAsked { way: arguments.share_in, gpu, gpus: arguments.gpus, ..arguments.share.asked() };
