@@ -1,6 +1,7 @@
 //! Runs seeds of the simulated cluster; one seed with everything that happens in it.
 
 use clap::Parser;
+use cluster_sim::Plan;
 use std::io::Write;
 
 /// Run a cluster in virtual time, with faults drawn from seeds.
@@ -16,6 +17,10 @@ struct Arguments {
     /// Print all that happens.
     #[arg(long)]
     trace: bool,
+    /// With --seed: nothing is wrong but that the scheduler that leads is killed after so many events under load, with
+    /// another on standby.
+    #[arg(long, requires = "seed")]
+    kill_after: Option<u64>,
     /// Do something wrong: the number of a bug.
     #[arg(long)]
     bug: Option<usize>,
@@ -31,13 +36,14 @@ fn main() -> anyhow::Result<()> {
     };
     let (mut failed, mut total) = (0, cluster_sim::Report::default());
     for seed in seeds {
+        let plan = arguments.kill_after.map_or_else(|| Plan::new(seed), |after| Plan::with_takeover(seed, after));
         if arguments.trace {
-            writeln!(out, "{:#?}", cluster_sim::Plan::new(seed))?;
+            writeln!(out, "{plan:#?}")?;
         }
         let mut lines = Vec::new();
         let mut keep = |at: policy::Time, what: String| lines.push(format!("{:10.6} {what}", at.nanos() as f64 / 1e9));
         let trace: Option<&mut dyn FnMut(policy::Time, String)> = if arguments.trace { Some(&mut keep) } else { None };
-        let outcome = cluster_sim::run(seed, bug, trace);
+        let outcome = cluster_sim::run_plan(plan, seed, bug, trace);
         for line in lines {
             writeln!(out, "{line}")?;
         }
@@ -48,6 +54,7 @@ fn main() -> anyhow::Result<()> {
                 total.served += report.served;
                 total.refused += report.refused;
                 total.expired += report.expired;
+                total.withdrawn += report.withdrawn;
                 total.excused += report.excused;
             }
             Err(violation) => {

@@ -3,7 +3,7 @@
 use crate::message::Message;
 use crate::network::{End, Letter, Line, Network};
 use crate::node::{NodePart, NodeTimer, NodeWant};
-use crate::parts::{FromGateway, GatewayPart, Open, SchedulerPart, ToSession, Way};
+use crate::parts::{FromGateway, GatewayPart, Member, Open, SchedulerPart, ToSession, Way};
 use crate::plan::{Random, START, between, random};
 use crate::{Bug, Fault, Plan, Who};
 use gateway::ServeError;
@@ -11,7 +11,7 @@ use gateway::core::Outcome;
 use gateway::remote::{Waiting, give_back};
 use policy::{Span, Time};
 use rand::RngExt;
-use rpc::{Failure, ModelSpec, NotFound, Part, Refusal, ToGateway, timing};
+use rpc::{Failure, ModelSpec, NotFound, Part, Refusal, Term, ToGateway, timing};
 use scheduler::Arrived;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -37,6 +37,8 @@ pub struct Report {
     pub refused: u64,
     /// Of which their gateway gave up.
     pub expired: u64,
+    /// Of which the clients went away.
+    pub withdrawn: u64,
     /// Of which went with a gateway that was killed.
     pub excused: u64,
     /// A number that differs between runs that differ in anything.
@@ -60,7 +62,17 @@ impl fmt::Display for Violation {
 
 /// Runs a seed. With a `bug`, something is done wrong; `trace` is told all that happens.
 pub fn run(seed: u64, bug: Option<Bug>, trace: Option<&mut dyn FnMut(Time, String)>) -> Result<Report, Violation> {
-    let mut world = World::new(seed, bug, trace);
+    run_plan(Plan::new(seed), seed, bug, trace)
+}
+
+/// Runs a plan, with delays drawn from a seed.
+pub fn run_plan(
+    plan: Plan,
+    seed: u64,
+    bug: Option<Bug>,
+    trace: Option<&mut dyn FnMut(Time, String)>,
+) -> Result<Report, Violation> {
+    let mut world = World::new(plan, seed, bug, trace);
     world.play()
 }
 
@@ -74,10 +86,16 @@ pub(crate) enum Event {
     /// An attempt to join has taken long enough.
     JoinLimit(Who, Line),
     Heartbeat(Who, Line),
-    SchedulerTimer(u64),
+    SchedulerTimer(usize, u64),
+    /// A scheduler on standby takes the lead, if nobody has it.
+    Lead(End),
+    /// A scheduler hears that it leads no more.
+    Deposed(End),
     NodeTimer(End, NodeTimer),
     Client(usize),
     Expire(End, u64),
+    /// A client goes away.
+    Withdraw(End, u64),
     Fault(Fault),
     /// Has ended by now.
     Ended(End),
@@ -98,7 +116,13 @@ pub(crate) struct World<'a> {
     pub(crate) network: Network,
     delays: Random,
     random: Random,
-    pub(crate) scheduler: Option<SchedulerPart>,
+    /// Schedulers that run, and what they decide with if they lead, for all that they know.
+    schedulers: Vec<Option<(End, Option<SchedulerPart>)>>,
+    /// Who leads in fact.
+    leads: Option<End>,
+    terms: u64,
+    /// The latest term that a member has followed.
+    followed: BTreeMap<Who, (u64, Term)>,
     pub(crate) gateways: Vec<Option<GatewayPart>>,
     pub(crate) nodes: Vec<Option<NodePart>>,
     pub(crate) lives: u64,
@@ -119,8 +143,7 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(seed: u64, bug: Option<Bug>, trace: Option<&'a mut dyn FnMut(Time, String)>) -> World<'a> {
-        let plan = Plan::new(seed);
+    fn new(plan: Plan, seed: u64, bug: Option<Bug>, trace: Option<&'a mut dyn FnMut(Time, String)>) -> World<'a> {
         let mut world = World {
             bug,
             now: Time::ZERO,
@@ -131,7 +154,10 @@ impl<'a> World<'a> {
             network: Network::default(),
             delays: random(seed, 2),
             random: random(seed, 3),
-            scheduler: None,
+            schedulers: (0..plan.schedulers).map(|_| None).collect(),
+            leads: None,
+            terms: 0,
+            followed: BTreeMap::new(),
             gateways: (0..plan.gateways).map(|_| None).collect(),
             nodes: (0..plan.nodes).map(|_| None).collect(),
             lives: 0,
@@ -147,7 +173,7 @@ impl<'a> World<'a> {
             trace,
             plan,
         };
-        let parts = [Who::Scheduler].into_iter();
+        let parts = (0..world.schedulers.len()).map(Who::Scheduler);
         let parts =
             parts.chain((0..world.gateways.len()).map(Who::Gateway)).chain((0..world.nodes.len()).map(Who::Node));
         for who in parts.collect::<Vec<_>>() {
@@ -178,7 +204,7 @@ impl<'a> World<'a> {
         };
         let mut models: Vec<ModelSpec> = self.plan.workers.iter().enumerate().map(spec).collect();
         // Schedulers number models as they come, and the next one may see them in another order.
-        if self.lives % 2 == 1 {
+        if self.terms % 2 == 1 {
             models.reverse();
         }
         models
@@ -221,6 +247,16 @@ impl<'a> World<'a> {
                 return self.outcome();
             }
             self.report.events += 1;
+            if self.now >= START
+                && let Some(left) = self.plan.kill_after.as_mut()
+            {
+                *left = left.wrapping_sub(1);
+                if *left == 0
+                    && let Some(end) = self.leads
+                {
+                    self.fault(Fault::Kill(end.who, Span::from_millis(300)));
+                }
+            }
             self.report.digest = (self.report.digest ^ at.nanos() ^ sequence).wrapping_mul(0x100_0000_01b3);
             self.happen(event);
             if at > Time::ZERO + LONGEST {
@@ -246,8 +282,11 @@ impl<'a> World<'a> {
             Event::Arrive(letter) => Some(self.network.lines[letter.line].ends[letter.to].who),
             Event::Closed(line, side) => Some(self.network.lines[*line].ends[*side].who),
             Event::Join(who, _) | Event::JoinLimit(who, _) | Event::Heartbeat(who, _) => Some(*who),
-            Event::SchedulerTimer(_) => Some(Who::Scheduler),
-            Event::NodeTimer(end, _) | Event::Expire(end, _) | Event::Leave(end) => Some(end.who),
+            Event::SchedulerTimer(index, _) => Some(Who::Scheduler(*index)),
+            Event::Lead(end) | Event::Deposed(end) => Some(end.who),
+            Event::NodeTimer(end, _) | Event::Expire(end, _) | Event::Withdraw(end, _) | Event::Leave(end) => {
+                Some(end.who)
+            }
             Event::Client(gateway) => Some(Who::Gateway(*gateway)),
             Event::Start(_) | Event::Fault(_) | Event::Ended(_) | Event::Probe | Event::Over => None,
         }
@@ -259,7 +298,7 @@ impl<'a> World<'a> {
 
     fn end_of(&self, who: Who) -> Option<End> {
         match who {
-            Who::Scheduler => self.scheduler.as_ref().map(|part| part.end),
+            Who::Scheduler(index) => self.schedulers[index].as_ref().map(|(end, _)| *end),
             Who::Gateway(index) => self.gateways[index].as_ref().map(|part| part.end),
             Who::Node(index) => self.nodes[index].as_ref().map(|part| part.end),
         }
@@ -273,7 +312,13 @@ impl<'a> World<'a> {
             Event::Join(who, life) => self.join(who, life),
             Event::JoinLimit(who, line) => self.join_limit(who, line),
             Event::Heartbeat(who, line) => self.heartbeat(who, line),
-            Event::SchedulerTimer(life) => self.scheduler_timer(life),
+            Event::SchedulerTimer(index, life) => self.scheduler_timer(index, life),
+            Event::Lead(end) => self.lead(end),
+            Event::Deposed(end) => {
+                if self.end_of(end.who) == Some(end) {
+                    self.end_part(end.who);
+                }
+            }
             Event::NodeTimer(end, timer) => {
                 let now = self.now;
                 if let Some(node) = self.node(end) {
@@ -283,6 +328,7 @@ impl<'a> World<'a> {
             }
             Event::Client(gateway) => self.client(gateway),
             Event::Expire(end, count) => self.expire(end, count),
+            Event::Withdraw(end, count) => self.withdraw(end, count),
             Event::Fault(fault) => self.fault(fault),
             Event::Ended(end) => {
                 if self.end_of(end.who) == Some(end) {
@@ -313,19 +359,82 @@ impl<'a> World<'a> {
         self.say(|| format!("{who:?} starts"));
         self.hung.remove(&who);
         match who {
-            Who::Scheduler => {
-                self.scheduler = Some(SchedulerPart::new(self.now, end, self.models()));
-                self.after_scheduler();
+            Who::Scheduler(index) => {
+                self.schedulers[index] = Some((end, None));
+                self.elect();
             }
             Who::Gateway(index) => {
-                self.gateways[index] = Some(GatewayPart::new(end, self.clock.clone()));
+                let member = Member::new(self.now, self.schedulers.len());
+                self.gateways[index] = Some(GatewayPart::new(end, member, self.clock.clone()));
                 self.at(self.now, Event::Join(who, end.life));
             }
             Who::Node(index) => {
                 let start = between(&mut self.random, Span::from_millis(100), Span::from_millis(600));
-                self.nodes[index] = Some(NodePart::new(end, start, self.bug));
+                let member = Member::new(self.now, self.schedulers.len());
+                self.nodes[index] = Some(NodePart::new(end, member, start, self.bug));
                 self.at(self.now, Event::Join(who, end.life));
             }
+        }
+    }
+
+    // Who leads.
+
+    /// Whoever is on standby may take the lead that nobody has.
+    fn elect(&mut self) {
+        if self.leads.is_some() {
+            return;
+        }
+        let waiting = self.schedulers.iter().flatten().filter(|(_, part)| part.is_none()).map(|(end, _)| *end);
+        for end in waiting.collect::<Vec<_>>() {
+            let after = between(&mut self.delays, Span::from_micros(100), Span::from_millis(20));
+            self.at(self.now + after, Event::Lead(end));
+        }
+    }
+
+    fn lead(&mut self, end: End) {
+        let Who::Scheduler(index) = end.who else { return };
+        let waits = matches!(&self.schedulers[index], Some((own, None)) if *own == end);
+        if self.leads.is_some() || !waits {
+            return;
+        }
+        self.leads = Some(end);
+        self.terms += 1;
+        let term = Term(self.terms);
+        self.say(|| format!("{:?} leads, {term:?}", end.who));
+        let epoch = if self.bug == Some(Bug::SameEpoch) { 1 } else { end.life as u32 + 1 };
+        let part = SchedulerPart::new(self.now, end, term, epoch, self.models());
+        self.schedulers[index] = Some((end, Some(part)));
+        self.after_scheduler(index);
+    }
+
+    /// The scheduler with this number, if it leads for all that it knows.
+    pub(crate) fn leading(&self, index: usize) -> Option<&SchedulerPart> {
+        self.schedulers[index].as_ref()?.1.as_ref()
+    }
+
+    fn leading_mut(&mut self, index: usize) -> Option<&mut SchedulerPart> {
+        self.schedulers[index].as_mut()?.1.as_mut()
+    }
+
+    /// The scheduler that leads in fact.
+    pub(crate) fn leader(&self) -> Option<&SchedulerPart> {
+        let Who::Scheduler(index) = self.leads?.who else { return None };
+        self.leading(index)
+    }
+
+    /// All that lead for all that they know.
+    pub(crate) fn all_leading(&self) -> impl Iterator<Item = &SchedulerPart> + '_ {
+        self.schedulers.iter().flatten().filter_map(|(_, part)| part.as_ref())
+    }
+
+    /// A member follows a scheduler of this term.
+    fn follows(&mut self, end: End, term: Term) {
+        let before = self.followed.insert(end.who, (end.life, term));
+        if let Some((life, last)) = before
+            && life == end.life
+            && last > term
+        {
+            self.violated(format!("{:?} follows {term:?} after {last:?}", end.who));
         }
     }
 
@@ -354,28 +463,30 @@ impl<'a> World<'a> {
             return;
         }
         match end.who {
-            Who::Scheduler => {
-                let Some(part) = &mut self.scheduler else { return };
+            Who::Scheduler(index) => {
+                let (now, bug) = (self.now, self.bug);
+                let Some(part) = self.leading_mut(index) else { return };
                 let Some(session) = part.session(line) else { return };
                 part.lines.remove(&session);
                 if part.nodes.contains(&session) {
                     part.nodes.retain(|other| *other != session);
-                    if self.bug != Some(Bug::PhantomWorker) {
-                        part.driver.on_node_lost(self.now, session);
+                    if bug != Some(Bug::PhantomWorker) {
+                        part.driver.on_node_lost(now, session);
                     }
-                } else if self.bug != Some(Bug::DeadSession) {
-                    part.driver.on_gateway_lost(self.now, session);
+                } else if bug != Some(Bug::DeadSession) {
+                    part.driver.on_gateway_lost(now, session);
                 }
-                self.after_scheduler();
+                self.after_scheduler(index);
             }
             Who::Gateway(index) => {
                 let Some(part) = &mut self.gateways[index] else { return };
-                if part.line == Some(line) {
+                if part.member.line == Some(line) {
+                    let wait = part.member.left(self.now);
                     part.session_over();
                     if self.bug == Some(Bug::ForgottenModels) {
-                        part.gateway.publish(rpc::Catalog { entries: Vec::new(), known: true });
+                        part.gateway.publish(rpc::Catalog { known: true, ..rpc::Catalog::default() });
                     }
-                    self.at(self.now + timing::REJOIN, Event::Join(end.who, end.life));
+                    self.at(self.now + wait, Event::Join(end.who, end.life));
                 } else if let Some(node) = part.ways.iter().find(|(_, way)| way.line == line).map(|(node, _)| *node) {
                     let way = part.ways.remove(&node).expect("it was just seen");
                     way.waiting.fail();
@@ -384,59 +495,64 @@ impl<'a> World<'a> {
             }
             Who::Node(index) => {
                 let Some(part) = &mut self.nodes[index] else { return };
-                if part.line == Some(line) {
-                    (part.line, part.accepted) = (None, false);
-                    self.at(self.now + timing::REJOIN, Event::Join(end.who, end.life));
+                if part.member.line == Some(line) {
+                    let wait = part.member.left(self.now);
+                    self.at(self.now + wait, Event::Join(end.who, end.life));
                 }
                 self.after_node(end);
             }
         }
     }
 
-    fn join(&mut self, who: Who, life: u64) {
-        let end = End { who, life };
-        if self.end_of(who) != Some(end) {
-            return;
-        }
-        let Some(scheduler) = self.scheduler.as_ref().map(|part| part.end) else {
-            return self.at(self.now + timing::REJOIN, Event::Join(who, life));
-        };
-        let line = self.network.connect(self.now, end, scheduler);
-        match who {
+    fn member(&mut self, end: End) -> Option<&mut Member> {
+        match end.who {
             Who::Gateway(index) => {
-                self.gateways[index].as_mut().expect("it is there").line = Some(line);
-                self.send(line, who, Message::JoinGateway);
+                self.gateways[index].as_mut().filter(|part| part.end == end).map(|part| &mut part.member)
             }
-            Who::Node(index) => {
-                let part = self.nodes[index].as_mut().expect("it is there");
-                part.line = Some(line);
-                let hello = part.hello(index);
-                self.send(line, who, Message::Hello(hello));
-            }
-            Who::Scheduler => {}
+            Who::Node(index) => self.nodes[index].as_mut().filter(|part| part.end == end).map(|part| &mut part.member),
+            Who::Scheduler(_) => None,
         }
-        self.at(self.now + timing::CONNECT, Event::JoinLimit(who, line));
-        self.at(self.now + timing::HEARTBEAT, Event::Heartbeat(who, line));
+    }
+
+    fn join(&mut self, who: Who, life: u64) {
+        let (end, now, bug) = (End { who, life }, self.now, self.bug);
+        let Some(member) = self.member(end).filter(|member| member.line.is_none()) else { return };
+        let attempt = member.search.attempt();
+        let term = if bug == Some(Bug::AnyLeader) { Term::default() } else { member.fence.highest() };
+        let Some(scheduler) = self.end_of(Who::Scheduler(attempt.address)) else {
+            // Nobody listens there.
+            let wait = self.member(end).expect("it was just seen").left(now);
+            let answered = between(&mut self.delays, Span::from_micros(20), Span::from_micros(500));
+            return self.at(now + answered + wait, Event::Join(who, life));
+        };
+        let line = self.network.connect(now, end, scheduler);
+        self.member(end).expect("it was just seen").line = Some(line);
+        let message = match who {
+            Who::Node(index) => Message::Hello(self.nodes[index].as_ref().expect("it is there").hello(index), term),
+            _ => Message::JoinGateway(term),
+        };
+        self.send(line, who, message);
+        self.at(now + attempt.limit, Event::JoinLimit(who, line));
+        self.at(now + timing::HEARTBEAT, Event::Heartbeat(who, line));
     }
 
     fn join_limit(&mut self, who: Who, line: Line) {
-        let waits = match who {
-            Who::Gateway(index) => self.gateways[index].as_ref().is_some_and(|part| {
-                part.line == Some(line) && !part.gateway.has_scheduler() && part.gateway.catalog().entries.is_empty()
-            }),
-            Who::Node(index) => {
-                self.nodes[index].as_ref().is_some_and(|part| part.line == Some(line) && !part.accepted)
-            }
-            Who::Scheduler => false,
-        };
-        if waits {
+        let end = self.network.lines[line].ends[0];
+        let waits = self.member(end).is_some_and(|member| member.line == Some(line) && member.joined.is_none());
+        if waits && end.who == who {
             self.cut(line);
         }
     }
 
     fn heartbeat(&mut self, who: Who, line: Line) {
-        if !self.network.lines[line].open || self.end_of(who) != Some(self.network.lines[line].ends[0]) {
+        let end = self.network.lines[line].ends[0];
+        if !self.network.lines[line].open || self.end_of(who) != Some(end) {
             return;
+        }
+        let leaves = self.member(end).filter(|member| member.line == Some(line)).is_some_and(Member::beat);
+        if leaves {
+            self.say(|| format!("{who:?} leaves its scheduler"));
+            return self.cut(line);
         }
         let message = match who {
             Who::Node(_) => Message::News(rpc::FromNode::Heartbeat),
@@ -453,8 +569,11 @@ impl<'a> World<'a> {
         if !self.network.lines[line].open || self.end_of(end.who) != Some(end) {
             return;
         }
+        if let Some(member) = self.member(end).filter(|member| member.line == Some(line)) {
+            member.unheard = Span::ZERO;
+        }
         match end.who {
-            Who::Scheduler => self.arrive_at_scheduler(line, message),
+            Who::Scheduler(index) => self.arrive_at_scheduler(index, line, message),
             Who::Gateway(index) => self.arrive_at_gateway(index, line, message),
             Who::Node(_) => self.arrive_at_node(end, line, message),
         }
@@ -462,27 +581,40 @@ impl<'a> World<'a> {
 
     // The scheduler.
 
-    fn arrive_at_scheduler(&mut self, line: Line, message: Message) {
+    fn arrive_at_scheduler(&mut self, index: usize, line: Line, message: Message) {
         let now = self.now;
-        let Some(part) = &mut self.scheduler else { return };
+        if let Message::JoinGateway(later) | Message::Hello(_, later) = &message {
+            let own = self.leading(index).map(|part| (part.end, part.term));
+            match own {
+                None => return self.send(line, Who::Scheduler(index), Message::Away),
+                Some((end, term)) if *later > term => {
+                    self.say(|| format!("{:?} hears of a later leader", end.who));
+                    self.back.insert(end.who, Span::from_millis(1));
+                    return self.end_part(end.who);
+                }
+                Some(_) => {}
+            }
+        }
+        let Some(part) = self.leading_mut(index) else { return };
         let session = part.session(line);
         match (message, session) {
-            (Message::JoinGateway, _) => part.welcome_gateway(line),
-            (Message::Hello(hello), _) => part.welcome_node(now, line, hello),
+            (Message::JoinGateway(_), _) => part.welcome_gateway(line),
+            (Message::Hello(hello, _), _) => part.welcome_node(now, line, hello),
             (Message::Arrival(arrival), Some(_)) => part.driver.on_arrival(now, arrival),
             (Message::Undelivered(worker, batch, nobody), Some(_)) => {
                 part.driver.on_undelivered(now, worker, batch, nobody)
             }
+            (Message::Withdrawn(request, model), Some(_)) => part.driver.on_withdrawn(now, request, model),
             (Message::GatewayHeartbeat, Some(session)) => part.driver.hear_gateway(session),
             (Message::News(news), Some(session)) => part.driver.on_node(now, session, news),
             _ => {}
         }
-        self.after_scheduler();
+        self.after_scheduler(index);
     }
 
-    fn scheduler_timer(&mut self, life: u64) {
+    fn scheduler_timer(&mut self, index: usize, life: u64) {
         let (now, bug) = (self.now, self.bug);
-        let Some(part) = self.scheduler.as_mut().filter(|part| part.end.life == life) else { return };
+        let Some(part) = self.leading_mut(index).filter(|part| part.end.life == life) else { return };
         part.timer = Time::NEVER;
         if bug == Some(Bug::EndlessLease) {
             for session in part.lines.keys() {
@@ -491,32 +623,35 @@ impl<'a> World<'a> {
             }
         }
         part.driver.on_timer(now);
-        self.after_scheduler();
+        self.after_scheduler(index);
     }
 
-    fn after_scheduler(&mut self) {
-        let Some(part) = &mut self.scheduler else { return };
-        part.driver.settle(self.now);
+    fn after_scheduler(&mut self, index: usize) {
+        let now = self.now;
+        let Some(part) = self.leading_mut(index) else { return };
+        part.driver.settle(now);
         let wants = part.take();
         let (next, life) = (part.driver.next_timer(), part.end.life);
         if next < part.timer {
             part.timer = next;
-            self.at(next, Event::SchedulerTimer(life));
+            self.at(next, Event::SchedulerTimer(index, life));
         }
         for (session, want) in wants {
-            let Some(line) = self.scheduler.as_ref().and_then(|part| part.lines.get(&session)).copied() else {
+            let Some(line) = self.leading(index).and_then(|part| part.lines.get(&session)).copied() else {
                 continue;
             };
             match want {
                 ToSession::Send(message) => {
                     if let Message::Decision(ToGateway::Run(grant)) = &message {
                         let (worker, batch, requests) = (grant.worker.number(), grant.batch, grant.requests.clone());
-                        self.say(|| format!("grants batch {batch} on worker {worker}: {requests:x?}"));
+                        self.say(|| {
+                            format!("scheduler {index} grants batch {batch:x} on worker {worker}: {requests:x?}")
+                        });
                     }
-                    self.send(line, Who::Scheduler, message);
+                    self.send(line, Who::Scheduler(index), message);
                 }
                 ToSession::Close => {
-                    if let Some(part) = &mut self.scheduler {
+                    if let Some(part) = self.leading_mut(index) {
                         part.lines.remove(&session);
                         part.nodes.retain(|other| *other != session);
                     }
@@ -531,19 +666,28 @@ impl<'a> World<'a> {
     fn arrive_at_gateway(&mut self, index: usize, line: Line, message: Message) {
         let bug = self.bug;
         let Some(part) = &mut self.gateways[index] else { return };
-        if part.line == Some(line) {
+        let (end, own) = (part.end, part.member.line == Some(line));
+        if own {
             part.gateway.heard();
         }
         match message {
-            Message::Welcome(session) => {
+            Message::Away if own => return self.cut(line),
+            Message::Welcome(session, term) => {
+                if !own || !part.member.admits(term, bug) {
+                    return self.cut(line);
+                }
                 part.welcome(session);
                 if bug == Some(Bug::OldNumbers) {
                     let catalog = part.gateway.catalog();
                     part.gateway.publish((*catalog).clone());
                 }
+                self.follows(end, term);
             }
-            Message::Catalog(catalog) => part.gateway.publish(catalog),
-            Message::Decision(decision) => part.gateway.tell(decision),
+            Message::Catalog(mut catalog) if own => {
+                catalog.settling &= bug != Some(Bug::HastyGateways);
+                part.gateway.publish(catalog);
+            }
+            Message::Decision(decision) if own => part.gateway.tell(decision),
             Message::Answer(batch, request, answer) => {
                 let lost = matches!(answer, Err(Failure::NotRun(_))) && bug == Some(Bug::LostReturns);
                 if let Some(way) = part.ways.values().find(|way| way.line == line)
@@ -567,7 +711,7 @@ impl<'a> World<'a> {
             }
             for want in wants {
                 let Some(part) = &self.gateways[index] else { return };
-                let line = part.line;
+                let line = part.member.line;
                 match (want, line) {
                     (FromGateway::Arrival(arrival), Some(line)) => {
                         let rpc::Arrival { request, model, within, priority, .. } = arrival;
@@ -577,6 +721,9 @@ impl<'a> World<'a> {
                     (FromGateway::Undelivered(_, _, true), _) if self.bug == Some(Bug::SilentAbsence) => {}
                     (FromGateway::Undelivered(worker, batch, nobody), Some(line)) => {
                         self.send(line, who, Message::Undelivered(worker, batch, nobody));
+                    }
+                    (FromGateway::Withdrawn(request, model), Some(line)) => {
+                        self.send(line, who, Message::Withdrawn(request, model));
                     }
                     (FromGateway::Part(part), _) => self.carry(index, part),
                     (_, None) => {}
@@ -593,7 +740,7 @@ impl<'a> World<'a> {
     /// Carries a part to its node.
     fn carry(&mut self, index: usize, part: Part) {
         let mut place: usize = part.address.parse().expect("addresses are numbers here");
-        if self.bug == Some(Bug::WrongNode) && self.scheduler.as_ref().is_some_and(|part| part.end.life > 6) {
+        if self.bug == Some(Bug::WrongNode) && self.leader().is_some_and(|part| part.end.life > 7) {
             place = (place + 1) % self.nodes.len();
         }
         let node = part.node;
@@ -624,7 +771,26 @@ impl<'a> World<'a> {
     fn client(&mut self, index: usize) {
         let model = format!("model-{}", self.random.random_range(0..self.plan.workers.len()));
         let within = between(&mut self.random, Span::from_millis(60), Span::from_millis(900));
-        self.ask(index, &model, within);
+        let leaves = self.random.random_range(0..10) == 0;
+        let after = between(&mut self.random, Span::ZERO, within);
+        if let Some(count) = self.ask(index, &model, within).filter(|_| leaves) {
+            let end = self.gateways[index].as_ref().expect("it was just asked").end;
+            self.at(self.now + after, Event::Withdraw(end, count));
+        }
+    }
+
+    /// A client goes away, if it was not answered yet.
+    fn withdraw(&mut self, end: End, count: u64) {
+        let Who::Gateway(index) = end.who else { return };
+        self.look_at_answers(index);
+        let Some(part) = self.gateways[index].as_mut().filter(|part| part.end == end) else { return };
+        if part.open.remove(&count).is_none() {
+            return;
+        }
+        part.gateway.withdraw(count);
+        self.report.withdrawn += 1;
+        self.say(|| format!("the client of request {count} goes away"));
+        self.after_gateway(index);
     }
 
     fn ask(&mut self, index: usize, model: &str, within: Span) -> Option<u64> {
@@ -650,7 +816,7 @@ impl<'a> World<'a> {
             Err(refused) => {
                 self.report.refused += 1;
                 self.say(|| format!("gateway {index} refuses a request for {model}: {refused}"));
-                if self.plan.faults.is_empty() {
+                if self.plan.faults.is_empty() || self.plan.is_takeover() {
                     self.violated(format!("refused with nothing wrong: {refused}"));
                 }
                 None
@@ -687,11 +853,19 @@ impl<'a> World<'a> {
                 self.report.refused += 1;
                 self.say(|| format!("request {count} is refused: {refusal}"));
                 // A deadline may be too short for the moment.
-                let long = open.entered.answer_by - open.at > Span::from_millis(400);
-                if is_probe || (self.plan.faults.is_empty() && long) {
+                if is_probe || self.should_be_served(open) {
                     self.violated(format!("request {count} was refused with nothing wrong: {refusal}"));
                 }
             }
+        }
+    }
+
+    /// Whether a request has time enough for all that goes wrong in this run.
+    fn should_be_served(&self, open: &Open) -> bool {
+        let within = open.entered.answer_by - open.at - timing::ANSWER_MARGIN;
+        match self.plan.is_takeover() {
+            true => within >= Span::from_millis(500),
+            false => self.plan.faults.is_empty() && within > Span::from_millis(300),
         }
     }
 
@@ -708,13 +882,12 @@ impl<'a> World<'a> {
         if !matches!(open.entered.told.try_recv(), Ok(Outcome::Refused(Refusal::Expired { .. }))) {
             return self.violated(format!("request {count} is neither answered nor in flight"));
         }
-        let long = open.entered.answer_by - open.at > Span::from_millis(400);
         self.report.expired += 1;
         self.say(|| format!("request {count} is given up: {place:?}"));
         if let Some((id, place)) = place {
             self.check_owner(index, id, place);
         }
-        if self.probes.contains(&(end, count)) || (self.plan.faults.is_empty() && long) {
+        if self.probes.contains(&(end, count)) || self.should_be_served(&open) {
             self.violated(format!("request {count} was not answered in time with nothing wrong: {place:?}"));
         }
         self.after_gateway(index);
@@ -723,15 +896,31 @@ impl<'a> World<'a> {
     // Nodes.
 
     fn arrive_at_node(&mut self, end: End, line: Line, message: Message) {
-        let (now, asks) = (self.now, self.bug != Some(Bug::WrongNode));
+        let (now, bug, asks) = (self.now, self.bug, self.bug != Some(Bug::WrongNode));
         let Some(part) = self.node(end) else { return };
+        let own = part.member.line == Some(line);
         match message {
-            Message::Accepted => part.accepted = true,
-            Message::Instruction(instruction) => part.instruct(now, instruction),
+            Message::Away if own => return self.cut(line),
+            Message::Accepted(term) => {
+                if !own || !part.member.admits(term, bug) {
+                    return self.cut(line);
+                }
+                self.follows(end, term);
+            }
+            Message::Instruction(instruction) if own => part.instruct(now, instruction),
             Message::Open(incarnation) if asks && incarnation != part.incarnation => {
                 return self.cut(line);
             }
-            Message::Part(sent) => part.part(now, line, sent),
+            Message::Part(sent) => {
+                let term = Term(sent.term);
+                if part.part(now, line, sent)
+                    && let Some((life, last)) = self.followed.get(&end.who).copied()
+                    && life == end.life
+                    && last > term
+                {
+                    self.violated(format!("{:?} takes a batch of {term:?} and follows {last:?}", end.who));
+                }
+            }
             _ => {}
         }
         self.after_node(end);
@@ -739,7 +928,7 @@ impl<'a> World<'a> {
 
     fn after_node(&mut self, end: End) {
         let Some(part) = self.node(end) else { return };
-        let (wants, upstream) = (std::mem::take(&mut part.wants), part.line);
+        let (wants, upstream) = (std::mem::take(&mut part.wants), part.member.line);
         let gone = part.roster.is_empty() || upstream.is_none();
         for want in wants {
             match want {
@@ -763,10 +952,13 @@ impl<'a> World<'a> {
 
     fn fault(&mut self, fault: Fault) {
         self.say(|| format!("FAULT {fault:?}"));
-        self.faults_left -= 1;
+        self.faults_left = self.faults_left.saturating_sub(1);
         if !matches!(
             fault,
-            Fault::Kill(Who::Scheduler, _) | Fault::Term(Who::Scheduler, _) | Fault::Stop(Who::Scheduler, _)
+            Fault::Kill(Who::Scheduler(_), _)
+                | Fault::Term(Who::Scheduler(_), _)
+                | Fault::Stop(Who::Scheduler(_), _)
+                | Fault::Split(..)
         ) {
             self.calm_nodes = false;
         }
@@ -785,8 +977,8 @@ impl<'a> World<'a> {
                 let since = self.hung.get(&who).map_or(now, |(until, _)| now.max(*until));
                 self.at(since + timing::DRAIN + Span::from_millis(1), Event::Ended(end));
                 match who {
-                    Who::Scheduler if bug == Some(Bug::DeafScheduler) => {}
-                    Who::Scheduler => self.end_part(who),
+                    Who::Scheduler(_) if bug == Some(Bug::DeafScheduler) => {}
+                    Who::Scheduler(_) => self.end_part(who),
                     Who::Gateway(index) => {
                         self.gateways[index].as_mut().expect("it is there").draining = true;
                         if !self.is_hung(who) {
@@ -827,6 +1019,15 @@ impl<'a> World<'a> {
                     self.after_node(end);
                 }
             }
+            Fault::Split(hangs, learns) => {
+                let Some(old) = self.leads.take() else { return };
+                if hangs > Span::ZERO {
+                    self.hung.insert(old.who, (now + hangs, now));
+                }
+                self.back.insert(old.who, Span::from_millis(1));
+                self.at(now + hangs + learns, Event::Deposed(old));
+                self.elect();
+            }
             Fault::Slow(index, factor, length) => {
                 if let Some(part) = &mut self.nodes[index] {
                     part.slow = (factor, now + length);
@@ -848,7 +1049,13 @@ impl<'a> World<'a> {
             self.cut(line);
         }
         match who {
-            Who::Scheduler => self.scheduler = None,
+            Who::Scheduler(index) => {
+                self.schedulers[index] = None;
+                if self.leads == Some(end) {
+                    self.leads = None;
+                    self.elect();
+                }
+            }
             Who::Gateway(index) => {
                 let part = self.gateways[index].take().expect("it is there");
                 self.report.excused += part.open.len() as u64;
@@ -864,7 +1071,9 @@ impl<'a> World<'a> {
 
     /// Everything is back: asks every model through every gateway, and then lets it be quiet.
     fn probe(&mut self) {
-        let all_there = self.scheduler.is_some()
+        let all_there = self.leader().is_some()
+            && self.all_leading().count() == 1
+            && self.schedulers.iter().all(Option::is_some)
             && self.gateways.iter().all(Option::is_some)
             && self.nodes.iter().all(Option::is_some);
         let disturbed = self.faults_left > 0
