@@ -31,5 +31,5 @@ mod plan;
 mod world;
 
 pub use bug::Bug;
-pub use plan::{Fault, Plan, Who};
+pub use plan::{Fault, Plan, Takeover, Who};
 pub use world::{Report, Violation, run, run_plan};

@@ -1,7 +1,7 @@
 //! Runs seeds of the simulated cluster; one seed with everything that happens in it.
 
 use clap::Parser;
-use cluster_sim::Plan;
+use cluster_sim::{Plan, Takeover};
 use std::io::Write;
 
 /// Run a cluster in virtual time, with faults drawn from seeds.
@@ -17,10 +17,12 @@ struct Arguments {
     /// Print all that happens.
     #[arg(long)]
     trace: bool,
-    /// With --seed: nothing is wrong but that the scheduler that leads is killed after so many events under load, with
-    /// another on standby.
+    /// With --seed: nothing is wrong but that the lead passes on to a standby after so many events under load
     #[arg(long, requires = "seed")]
-    kill_after: Option<u64>,
+    takeover_after: Option<u64>,
+    /// With --takeover-after: the first scheduler is killed (0), told to end (1), hangs (2), or goes on deciding (3)
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..4))]
+    takeover: u8,
     /// Do something wrong: the number of a bug.
     #[arg(long)]
     bug: Option<usize>,
@@ -36,7 +38,9 @@ fn main() -> anyhow::Result<()> {
     };
     let (mut failed, mut total) = (0, cluster_sim::Report::default());
     for seed in seeds {
-        let plan = arguments.kill_after.map_or_else(|| Plan::new(seed), |after| Plan::with_takeover(seed, after));
+        let how = Takeover::ALL[usize::from(arguments.takeover)];
+        let plan =
+            arguments.takeover_after.map_or_else(|| Plan::new(seed), |after| Plan::with_takeover(seed, after, how));
         if arguments.trace {
             writeln!(out, "{plan:#?}")?;
         }

@@ -65,8 +65,37 @@ pub struct Plan {
     pub rate: u64,
     /// Requests come until then.
     pub until: Time,
-    /// The scheduler that leads is killed after so many events since requests came.
-    pub kill_after: Option<u64>,
+    /// The lead passes on after so many events since requests came, and how.
+    pub takeover: Option<(u64, Takeover)>,
+}
+
+/// How the lead passes from one scheduler to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// The first one is killed.
+    Killed,
+    /// The first one is told to end.
+    Ended,
+    /// The first one hangs, loses the lead and wakes later.
+    Hangs,
+    /// The first one goes on deciding for a while, and half of the members have found the other.
+    Splits,
+}
+
+impl Takeover {
+    /// All of them.
+    pub const ALL: [Takeover; 4] = [Takeover::Killed, Takeover::Ended, Takeover::Hangs, Takeover::Splits];
+
+    /// What happens to the scheduler that leads.
+    pub(crate) fn fault(self, leads: Who) -> Fault {
+        let (away, learns) = (Span::from_millis(300), Span::from_millis(400));
+        match self {
+            Takeover::Killed => Fault::Kill(leads, away),
+            Takeover::Ended => Fault::Term(leads, away),
+            Takeover::Hangs => Fault::Split(Span::from_millis(800), learns),
+            Takeover::Splits => Fault::Split(Span::ZERO, learns),
+        }
+    }
 }
 
 /// When the first requests come: everything has been started by then.
@@ -90,23 +119,28 @@ impl Plan {
         }
         let until = at + Span::from_millis(800);
         let rate = random.random_range(20..=150);
-        Plan { schedulers, gateways, nodes, workers, faults, rate, until, kill_after: None }
+        Plan { schedulers, gateways, nodes, workers, faults, rate, until, takeover: None }
     }
 
-    /// The same run with a second scheduler, and with nothing wrong but that the one that leads is killed after so many
-    /// events.
-    pub fn with_takeover(seed: u64, after: u64) -> Plan {
+    /// The same run with a second scheduler, and with nothing wrong but that the lead passes on after so many events.
+    pub fn with_takeover(seed: u64, after: u64, how: Takeover) -> Plan {
         let plan = Plan::new(seed);
         let until = START + Span::from_millis(900);
-        Plan { schedulers: 2, faults: Vec::new(), kill_after: Some(after), until, ..plan }
+        Plan { schedulers: 2, faults: Vec::new(), takeover: Some((after, how)), until, ..plan }
+    }
+
+    /// Whether nothing goes wrong at all.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.faults.is_empty() && self.takeover.is_none()
     }
 
     /// Whether nothing is wrong but that a scheduler dies or ends, once, with another on standby.
     pub(crate) fn is_takeover(&self) -> bool {
         let dies =
             |fault: &Fault| matches!(fault, Fault::Kill(Who::Scheduler(_), _) | Fault::Term(Who::Scheduler(_), _));
-        let killed = self.faults.is_empty() && self.kill_after.is_some();
-        self.schedulers > 1 && (killed || matches!(self.faults.as_slice(), [(_, fault)] if dies(fault)))
+        let dead = matches!(self.takeover, Some((_, Takeover::Killed | Takeover::Ended)));
+        self.schedulers > 1
+            && (self.faults.is_empty() && dead || matches!(self.faults.as_slice(), [(_, fault)] if dies(fault)))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A failure names its seed: `cargo run -p weft-cluster-sim -- --seed SEED --trace` shows all that happened.
 
-use cluster_sim::{Bug, Plan, Violation, run, run_plan};
+use cluster_sim::{Bug, Plan, Takeover, Violation, run, run_plan};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Seeds of an ordinary run; `WEFT_CLUSTER_SEEDS` asks for more.
@@ -53,17 +53,19 @@ fn every_bug_is_found_and_replays_from_its_seed() {
     }
 }
 
-/// The leading scheduler dies after each of so many events under load.
+/// The lead passes on after each of so many events under load.
 const STEPS: u64 = 400;
 
 #[test]
 fn a_standby_takes_over_at_every_step() {
-    for seed in 1..=4 {
-        for step in 1..=STEPS {
-            let report = run_plan(Plan::with_takeover(seed, step), seed, None, None);
-            let report =
-                report.unwrap_or_else(|violation| panic!("seed {seed}, killed after {step} events: {violation}"));
-            assert!(report.served > 0, "seed {seed}, killed after {step} events");
+    for how in Takeover::ALL {
+        for seed in 1..=4 {
+            for step in 1..=STEPS {
+                let report = run_plan(Plan::with_takeover(seed, step, how), seed, None, None);
+                let report =
+                    report.unwrap_or_else(|violation| panic!("seed {seed}, {how:?} after {step}: {violation}"));
+                assert!(report.served > 0, "seed {seed}, {how:?} after {step} events");
+            }
         }
     }
 }

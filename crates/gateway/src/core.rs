@@ -9,6 +9,7 @@ use crate::flights::{Flights, Place, Session};
 use crate::links::Links;
 use crate::settings::Settings;
 use crate::shared_memory::Regions;
+use crate::shelf::{Shelf, bridge};
 use crate::statistics::{Refused, Served, Statistics};
 use crate::traces::{Parent, Told, Traces};
 use arc_swap::ArcSwap;
@@ -61,47 +62,6 @@ pub struct Gateway {
     pub traces: OnceLock<Traces>,
     /// Whether one model that is not ready makes the server not ready.
     pub(crate) strict_readiness: AtomicBool,
-}
-
-/// The models there are, each with its counters.
-#[derive(Default)]
-struct Shelf {
-    catalog: Arc<Catalog>,
-    /// The session in which the scheduler said so: in another one, models have other numbers.
-    session: Option<Session>,
-    /// Of each entry, in order.
-    statistics: Vec<Arc<Statistics>>,
-    /// Models that could be asked under the last scheduler, and whose workers this one, which has just begun, may be
-    /// about to hear of. Their requests wait here.
-    expected: BTreeSet<u32>,
-}
-
-impl Shelf {
-    /// The counters of one of the entries.
-    fn statistics_of(&self, entry: &Entry) -> Option<&Arc<Statistics>> {
-        let place = self.catalog.entries.iter().position(|other| std::ptr::eq(other, entry))?;
-        self.statistics.get(place)
-    }
-}
-
-/// Keeps what is known of models from the last scheduler while the next one finds out who has workers: which of them
-/// must still wait.
-fn bridge(before: &Catalog, now: &mut Catalog) -> BTreeSet<u32> {
-    let mut expected = BTreeSet::new();
-    for entry in now.entries.iter_mut().filter(|entry| !entry.is_ready()) {
-        let was_ready = |other: &&Entry| other.spec == entry.spec && other.is_ready();
-        let Some(known) = before.versions(&entry.spec.name).iter().find(was_ready) else { continue };
-        match entry.state {
-            State::Loading => {
-                (entry.state, entry.info) = (State::Ready, known.info.clone());
-                entry.health = known.health.clone();
-                expected.insert(entry.model);
-            }
-            State::Ready => entry.health.trouble = None,
-            State::Unavailable(_) => {}
-        }
-    }
-    expected
 }
 
 impl Drop for Gateway {

@@ -318,12 +318,13 @@ impl proto::scheduler_server::Scheduler for Door {
                             Err(nonsense) => answer(Err(rpc::OrderError::Invalid(nonsense.to_string()))),
                         }
                     }
-                    // Only its own: ids begin with the session.
-                    Some(proto::from_gateway::Message::Withdrawn(withdrawn)) => {
-                        if rpc::session_of(withdrawn.request) == number {
-                            scheduler.withdrawn(withdrawn.request, withdrawn.model);
-                        }
+                    Some(proto::from_gateway::Message::Withdrawn(proto::Withdrawn { request, model }))
+                        if rpc::session_of(request) == number =>
+                    {
+                        scheduler.withdrawn(request, model);
                     }
+                    // Ids begin with the session: this is another one's.
+                    Some(proto::from_gateway::Message::Withdrawn(_)) => {}
                     Some(proto::from_gateway::Message::Undelivered(undelivered)) => {
                         let proto::Undelivered { worker, batch, nobody } = undelivered;
                         scheduler.undelivered(rpc::WorkerId(worker), batch, nobody);
