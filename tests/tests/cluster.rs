@@ -15,6 +15,7 @@ use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use support::{root, weft};
 use tempfile::TempDir;
@@ -32,6 +33,8 @@ const TWO_GIGABYTES: [u8; 5] = [0, 0x80, 0, 0, 0];
 struct Cluster {
     folder: TempDir,
     scheduler: u16,
+    /// Where the second scheduler is, in a cluster that has one.
+    standby: Option<u16>,
     node: u16,
     http: u16,
     grpc: u16,
@@ -47,7 +50,8 @@ impl Cluster {
 
     fn with(folder: TempDir, environment: Vec<(String, String)>) -> Cluster {
         let [scheduler, node, http, grpc] = [(); 4].map(|()| free_port());
-        let mut cluster = Cluster { folder, scheduler, node, http, grpc, parts: Vec::new(), environment };
+        let standby = None;
+        let mut cluster = Cluster { folder, scheduler, standby, node, http, grpc, parts: Vec::new(), environment };
         for part in ["scheduler", "node", "gateway"] {
             cluster.start_part(part);
         }
@@ -55,22 +59,60 @@ impl Cluster {
         cluster
     }
 
+    /// With a second scheduler, which is on standby.
+    fn with_standby() -> Cluster {
+        let [scheduler, standby, node, http, grpc] = [(); 5].map(|()| free_port());
+        let (folder, standby) = (tempfile::tempdir().unwrap(), Some(standby));
+        let (parts, environment) = (Vec::new(), Vec::new());
+        let mut cluster = Cluster { folder, scheduler, standby, node, http, grpc, parts, environment };
+        for part in ["scheduler", "node", "gateway"] {
+            cluster.start_part(part);
+        }
+        cluster.wait("the first answer", || cluster.infer() == 200);
+        cluster.start_standby("standby");
+        cluster
+    }
+
+    /// Starts a scheduler while the other one leads, and waits until it is on standby.
+    fn start_standby(&mut self, part: &'static str) {
+        let waited = |cluster: &Cluster| cluster.log().matches("on standby: ").count();
+        let before = waited(self);
+        self.start_part(part);
+        self.wait("it to be on standby", || waited(self) > before);
+    }
+
+    fn kill(&mut self, part: &str) {
+        let at = self.parts.iter().position(|(name, _)| *name == part).unwrap();
+        let (_, mut process) = self.parts.remove(at);
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
     fn start_part(&mut self, part: &'static str) {
         let config = self.folder.path().join(format!("{part}.toml"));
-        let url = format!("http://127.0.0.1:{}", self.scheduler);
-        let mut text = format!("state = \"state-{part}\"\n[cluster]\ntoken = {TOKEN:?}\nscheduler = {url:?}\n");
+        let is_scheduler = ["scheduler", "standby"].contains(&part);
+        let state = if is_scheduler { "scheduler" } else { part };
+        let urls = [Some(self.scheduler), self.standby].into_iter().flatten();
+        let url = urls.map(|port| format!("http://127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
+        let mut text = format!("state = \"state-{state}\"\n[cluster]\ntoken = {TOKEN:?}\nscheduler = {url:?}\n");
         text += "[node]\nvirtual_gpus = 2\n";
-        if part == "scheduler" {
+        if is_scheduler {
             text += "[[model]]\nname = \"m\"\nkind = \"virtual\"\nlatency = { alpha = \"1ms\", beta = \"2ms\" }\nslo = \"2s\"\n";
         }
         fs::write(&config, text).unwrap();
         let at = |port: u16| format!("127.0.0.1:{port}");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = Command::new(weft());
-        command.arg(part).arg(&config).current_dir(self.folder.path()).stderr(Stdio::from(log));
+        command
+            .arg(if is_scheduler { "scheduler" } else { part })
+            .arg(&config)
+            .current_dir(self.folder.path())
+            .stderr(Stdio::from(log));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         match part {
-            "scheduler" => command.args(["--listen", &at(self.scheduler)]),
+            "scheduler" if self.standby.is_none() => command.args(["--listen", &at(self.scheduler)]),
+            "scheduler" => command.args(["--listen", &at(self.scheduler), "--standby"]),
+            "standby" => command.args(["--listen", &at(self.standby.unwrap()), "--standby"]),
             "node" => command.args(["--address", &at(self.node)]),
             _ => command.args(["--http", &at(self.http), "--grpc", &at(self.grpc), "--metrics", &at(free_port())]),
         };
@@ -234,7 +276,8 @@ fn under_a_scheduler_of_another_version_a_gateway_says_so_and_refuses_with_503()
     });
     let [node, http, grpc] = [(); 3].map(|()| free_port());
     let folder = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster { folder, scheduler: port, node, http, grpc, parts: Vec::new(), environment: Vec::new() };
+    let (parts, environment) = (Vec::new(), Vec::new());
+    let mut cluster = Cluster { folder, scheduler: port, standby: None, node, http, grpc, parts, environment };
     cluster.start_part("gateway");
     cluster.start_part("node");
     cluster.wait("both to say why", || cluster.log().matches("speaks version 99").count() >= 2);
@@ -403,4 +446,141 @@ fn a_clock_that_goes_back_an_hour_changes_nothing() {
     }
     fs::remove_file(&back).unwrap();
     cluster.assert_serves();
+}
+
+/// Asks without pause, from several threads, until `work` is over; how many were answered with 200, and what else came.
+fn under_load(cluster: &mut Cluster, work: impl FnOnce(&mut Cluster)) -> (usize, Vec<(u16, String)>) {
+    let (http, over) = (cluster.http, AtomicBool::new(false));
+    let body = r#"{"inputs": [{"name": "INPUT", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}"#;
+    std::thread::scope(|scope| {
+        let asking = || {
+            let (mut good, mut others) = (0, Vec::new());
+            while !over.load(Relaxed) {
+                match ask(http, "POST /v2/models/m/infer", "Content-Type: application/json\r\n", body) {
+                    (200, _) => good += 1,
+                    other => others.push(other),
+                }
+            }
+            (good, others)
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(asking)).collect();
+        work(cluster);
+        over.store(true, Relaxed);
+        let seen = threads.into_iter().map(|thread| thread.join().unwrap());
+        seen.fold((0, Vec::new()), |(good, mut others), (more, other)| {
+            others.extend(other);
+            (good + more, others)
+        })
+    })
+}
+
+#[test]
+fn a_standby_takes_over_from_a_scheduler_that_dies_or_ends_and_no_request_fails() {
+    let mut cluster = Cluster::with_standby();
+    let (good, others) = under_load(&mut cluster, |cluster| {
+        // Each leads in turn: killed, told to end, and again.
+        for (leads, is_killed) in [("scheduler", true), ("standby", true), ("scheduler", false), ("standby", false)] {
+            let led = cluster.log().matches("scheduling; gateways and nodes may join").count();
+            match is_killed {
+                true => cluster.kill(leads),
+                false => cluster.end(leads),
+            }
+            let leading = |cluster: &Cluster| cluster.log().matches("scheduling; gateways and nodes may join").count();
+            cluster.wait("the other to lead", || leading(cluster) > led);
+            cluster.assert_serves();
+            cluster.start_standby(leads);
+        }
+    });
+    assert!(good > 0 && others.is_empty(), "{good} were served, and others: {others:?}\n{}", cluster.log());
+}
+
+#[test]
+fn a_scheduler_on_standby_says_so_at_once() {
+    let cluster = Cluster::with_standby();
+    let refused = run(join(cluster.standby.unwrap(), hello("127.0.0.1:1", 1))).expect("it is sent away");
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert!(refused.message().contains("on standby"), "{refused}");
+    cluster.assert_serves();
+}
+
+#[test]
+fn a_scheduler_that_hears_of_a_later_one_ends_and_nodes_take_nothing_from_an_earlier_one() {
+    let mut cluster = Cluster::with_standby();
+    run(async {
+        let url = format!("http://127.0.0.1:{}", cluster.node);
+        let mut node = proto::node_client::NodeClient::connect(url).await.unwrap();
+        let payloads = vec![proto::Payload { request: 7, inputs: Vec::new() }];
+        let part = proto::Part { worker: 1, batch: 1, size: 1, payloads, term: 1, ..proto::Part::default() };
+        let mut answers = node.run(introduced(vec![part], Some(PROTOCOL))).await.unwrap().into_inner();
+        let answer = answers.next().await.unwrap().unwrap();
+        let Some(proto::answer::Outcome::NotRun(why)) = answer.outcome else { panic!("{answer:?}") };
+        assert!(why.contains("no longer leads"), "{why}");
+        // A member that has followed a later leader.
+        let url = format!("http://127.0.0.1:{}", cluster.scheduler);
+        let mut scheduler = proto::scheduler_client::SchedulerClient::connect(url).await.unwrap();
+        let mut request = introduced(Vec::<proto::FromGateway>::new(), Some(PROTOCOL));
+        cluster::say_term(request.metadata_mut(), rpc::Term(u64::MAX));
+        let refused = scheduler.gateway(request).await.map(drop).unwrap_err();
+        assert!(refused.message().contains("another scheduler has begun to lead"), "{refused}");
+    });
+    let (_, first) = cluster.parts.iter_mut().find(|(name, _)| *name == "scheduler").unwrap();
+    assert!(!first.wait().unwrap().success(), "it says that it failed");
+    cluster.parts.retain(|(name, _)| *name != "scheduler");
+    // The standby leads, and nobody noticed.
+    cluster.assert_serves();
+}
+
+/// How a signal is sent to a part.
+fn signals(cluster: &Cluster, part: &str) -> impl Fn(&str) + use<> {
+    let (_, process) = cluster.parts.iter().find(|(name, _)| *name == part).unwrap();
+    let id = process.id().to_string();
+    move |name| assert!(Command::new("kill").args([name, &id]).status().unwrap().success())
+}
+
+#[test]
+fn a_standby_takes_over_from_a_scheduler_that_hangs_which_ends_when_it_wakes() {
+    let mut cluster = Cluster::with_standby();
+    let signal = signals(&cluster, "scheduler");
+    signal("-STOP");
+    cluster.wait("the standby to lead", || cluster.log().contains("gives no sign of life"));
+    cluster.wait("an answer under it", || cluster.infer() == 200);
+    let (good, others) = under_load(&mut cluster, |cluster| {
+        signal("-CONT");
+        let (_, first) = cluster.parts.iter_mut().find(|(name, _)| *name == "scheduler").unwrap();
+        assert!(!first.wait().unwrap().success(), "it says that it failed");
+        cluster.parts.retain(|(name, _)| *name != "scheduler");
+        assert_eq!(cluster.infer(), 200);
+    });
+    assert!(good > 0 && others.is_empty(), "{good} were served, and others: {others:?}\n{}", cluster.log());
+    assert!(cluster.log().contains("another scheduler has begun to lead"), "{}", cluster.log());
+    // It may come back, and waits for its turn.
+    cluster.start_standby("scheduler");
+    cluster.kill("standby");
+    cluster.assert_serves();
+}
+
+#[test]
+fn of_two_schedulers_that_both_believe_they_lead_the_later_one_is_followed() {
+    let mut cluster = Cluster::with_standby();
+    cluster.kill("standby");
+    // Another state folder, so another lock: both lead. The first one is stopped, and its members look for another.
+    let signal = signals(&cluster, "scheduler");
+    let config = cluster.folder.path().join("standby.toml");
+    let text = fs::read_to_string(&config).unwrap().replace("state-scheduler", "state-other");
+    fs::write(&config, text).unwrap();
+    let log = fs::OpenOptions::new().append(true).open(cluster.folder.path().join("log")).unwrap();
+    let mut second = Command::new(weft());
+    second.arg("scheduler").arg(&config).args(["--listen", &format!("127.0.0.1:{}", cluster.standby.unwrap())]);
+    let second = second.current_dir(cluster.folder.path()).stderr(Stdio::from(log)).spawn().unwrap();
+    cluster.parts.push(("second", second));
+    let leading = |cluster: &Cluster| cluster.log().matches("scheduling; gateways and nodes may join").count();
+    cluster.wait("both to lead", || leading(&cluster) == 2);
+    signal("-STOP");
+    cluster.wait("an answer under the second", || cluster.infer() == 200);
+    let (good, others) = under_load(&mut cluster, |cluster| {
+        signal("-CONT");
+        cluster.wait("the first to find its members gone", || cluster.log().contains("a node was lost"));
+        assert_eq!(cluster.infer(), 200);
+    });
+    assert!(good > 0 && others.is_empty(), "{good} were served, and others: {others:?}\n{}", cluster.log());
 }

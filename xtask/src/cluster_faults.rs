@@ -13,6 +13,7 @@ mod cluster;
 mod trial;
 mod row;
 mod page;
+mod failover;
 
 use crate::faults::Chance;
 use crate::machine::Machine;
@@ -21,7 +22,7 @@ use crate::server::MachineTime;
 use crate::setup;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
-use fault::{Case, Kind};
+use fault::{Case, Kind, Part};
 use row::Row;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -54,6 +55,10 @@ pub(crate) struct Arguments {
     /// What ci does: some faults once, about 90 s.
     #[arg(long, conflicts_with_all = ["times", "rate", "only", "seed", "json"])]
     short: bool,
+    /// With a second scheduler on standby: kill whichever leads so many times, then restart everything in turn, and write
+    /// docs/benchmarks/cluster-failover.json and .md instead.
+    #[arg(long, value_name = "KILLS", conflicts_with_all = ["times", "only", "short"])]
+    failover: Option<u64>,
     /// Where the results go, with a page beside them.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -119,6 +124,9 @@ pub(crate) fn cluster_faults(workspace: &Workspace, arguments: &Arguments) -> Re
             workspace.weft_path()
         }
     };
+    if let Some(kills) = arguments.failover {
+        return failover::failover(workspace, &weft, kills, arguments);
+    }
     let scratch = workspace.output("cluster-faults")?.join("results.json");
     if arguments.short {
         return check(workspace, &weft);
@@ -221,7 +229,7 @@ fn start_cluster<'a>(workspace: &'a Workspace, plan: &Plan, folder: &Path) -> Re
     let mut left = START_TRIES;
     loop {
         left -= 1;
-        match Trial::start(workspace, &plan.weft, folder, plan.settings) {
+        match Trial::start(workspace, &plan.weft, folder, plan.settings, Part::all()) {
             Err(error) if left > 0 => eprintln!("  starting again: {error:#}"),
             started => return started,
         }

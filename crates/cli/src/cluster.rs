@@ -11,6 +11,8 @@ use clap::Args;
 use gateway::admin::LogSource;
 use harness::wait_for_signal;
 use policy::sharing::SharingConfig;
+use scheduler::lead::{Engine, Lead, LockFile};
+use scheduler::server::Office;
 use scheduler::{Scheduler, Store};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -21,13 +23,18 @@ use std::sync::Arc;
 /// The scheduler decides which requests run where and when, and stores deployments. Gateways and nodes join with the token
 /// in `[cluster]` of the configuration, or in WEFT_TOKEN.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8003")]
+#[command(
+    after_help = "Examples:\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8003\n  WEFT_TOKEN=secret weft scheduler weft.toml --listen 10.0.0.1:8013 --standby"
+)]
 pub(crate) struct SchedulerArguments {
     /// Configuration: models, limits, addresses [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
     /// Address to listen on for gateways and nodes
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// While another scheduler leads with the same state folder, wait until it ends, then take its place
+    #[arg(long)]
+    standby: bool,
     /// Check the configuration and the files that it names, and exit; model files are on the nodes and not checked
     #[arg(long)]
     check: bool,
@@ -43,8 +50,8 @@ pub(crate) struct SchedulerArguments {
 pub(crate) struct GatewayArguments {
     /// Configuration: limits, keys, addresses [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
-    /// Address of the scheduler
-    #[arg(long, value_name = "URL")]
+    /// Address of the scheduler; if there are standbys, all addresses, separated by commas
+    #[arg(long, value_name = "URL,...")]
     scheduler: Option<String>,
     #[command(flatten)]
     addresses: Addresses,
@@ -59,8 +66,8 @@ pub(crate) struct GatewayArguments {
 pub(crate) struct NodeArguments {
     /// Configuration of workers [default: weft.toml in this folder, if there is one]
     config: Option<PathBuf>,
-    /// Address of the scheduler
-    #[arg(long, value_name = "URL")]
+    /// Address of the scheduler; if there are standbys, all addresses, separated by commas
+    #[arg(long, value_name = "URL,...")]
     scheduler: Option<String>,
     /// Host and port at which gateways reach this node
     #[arg(long, value_name = "HOST:PORT")]
@@ -133,19 +140,31 @@ pub(crate) fn scheduler(arguments: SchedulerArguments) -> Result<()> {
     start(async move {
         warn_if_exposed("the scheduler", address, &settings);
         let listener = listen("listen", address).await?;
-        let store = Store::open(&settings.state)?;
-        let scheduler_config = scheduler::Config {
-            // Nodes outlive this scheduler, and their workers have the ids that it gave them.
-            epoch: (rpc::Incarnation::random().0 as u32).max(1),
-            settle: rpc::timing::SETTLE,
-            ..settings.scheduler_config()
-        };
-        let (scheduler, thread) = Scheduler::start(scheduler_config, store)?;
         let config = scheduler::server::ServerConfig { token: Some(token), identity: identity(&settings)? };
-        tracing::info!(%address, "scheduling; gateways and nodes may join");
-        scheduler::server::serve(scheduler.clone(), listener, config, told_to_end()).await?;
+        let office = Office::default();
+        let serving = scheduler::server::serve(office.clone(), listener, config, told_to_end());
+        let leading = async {
+            let lead = lead(&settings.state, arguments.standby).await?;
+            let scheduler_config = scheduler::Config {
+                // Nodes outlive this scheduler, and their workers have the ids that it gave them.
+                epoch: (rpc::Incarnation::random().0 as u32).max(1),
+                settle: rpc::timing::SETTLE,
+                term: lead.term(),
+                ..settings.scheduler_config()
+            };
+            let (scheduler, thread) = Scheduler::start(scheduler_config, Store::led(&settings.state, lead)?)?;
+            office.take(scheduler);
+            tracing::info!(%address, "scheduling; gateways and nodes may join");
+            Ok::<_, anyhow::Error>(thread)
+        };
+        tokio::pin!(serving);
+        let thread = tokio::select! {
+            served = &mut serving => return served,
+            thread = leading => thread?,
+        };
+        let served = serving.await;
         drop(thread.join());
-        Ok(())
+        served
     })
 }
 
@@ -158,11 +177,32 @@ impl LogSource for LogsElsewhere {
     }
 }
 
+/// Leads with this state folder: at once, or on standby as soon as nobody else does.
+async fn lead(state: &Path, standby: bool) -> Result<Arc<dyn Lead>> {
+    let mut engine = LockFile::of(state);
+    match engine.try_lead()? {
+        Some(lead) => return Ok(lead),
+        None if standby => {
+            tracing::info!("on standby: another scheduler leads with the state folder {}", state.display());
+        }
+        None => anyhow::bail!(
+            "open the deployments in {}: another `weft` is running with them; start this one with --standby, stop the \
+             other, or name another folder with `state` in the configuration",
+            state.display()
+        ),
+    }
+    // A thread of its own, which waits for as long as others lead and ends with the process.
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let waiting = std::thread::Builder::new().name("standby".into());
+    waiting.spawn(move || drop(tell.send(engine.lead()))).context("start the thread that waits to lead")?;
+    told.await.context("wait to lead")
+}
+
 pub(crate) fn gateway(arguments: GatewayArguments) -> Result<()> {
     let mut settings = Settings::find(arguments.config.as_deref())?;
     arguments.addresses.apply(&mut settings);
     let remote = gateway::remote::Remote {
-        scheduler: settings.scheduler_url(arguments.scheduler)?,
+        schedulers: settings.scheduler_urls(arguments.scheduler)?,
         token: Some(settings.cluster_token()?),
         authority: settings.cluster.authority.as_deref().map(read).transpose()?,
     };
@@ -204,7 +244,7 @@ pub(crate) fn node(arguments: NodeArguments) -> Result<()> {
     let bind = arguments.listen.map_or_else(|| own(&address), Ok)?;
     scheduler::private_folder(&settings.state)?;
     let remote = node::remote::Remote {
-        scheduler: settings.scheduler_url(arguments.scheduler)?,
+        schedulers: settings.scheduler_urls(arguments.scheduler)?,
         token: Some(settings.cluster_token()?),
         authority: settings.cluster.authority.as_deref().map(read).transpose()?,
         identity: identity(&settings)?,

@@ -30,11 +30,19 @@ pub enum Bug {
     SilentAbsence,
     /// Gateways go on with the numbers that models had in the last session.
     OldNumbers,
+    /// Nodes take batches from whichever scheduler granted them.
+    NoFence,
+    /// Members join whoever says that it leads.
+    AnyLeader,
+    /// Gateways refuse requests for models whose workers the next scheduler has not heard of yet.
+    HastyGateways,
+    /// Every scheduler has the same epoch, so that two number workers and batches alike.
+    SameEpoch,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 16] = [
         Bug::PhantomWorker,
         Bug::WrongNode,
         Bug::DeafScheduler,
@@ -47,5 +55,9 @@ impl Bug {
         Bug::DeadSession,
         Bug::SilentAbsence,
         Bug::OldNumbers,
+        Bug::NoFence,
+        Bug::AnyLeader,
+        Bug::HastyGateways,
+        Bug::SameEpoch,
     ];
 }

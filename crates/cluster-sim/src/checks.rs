@@ -13,12 +13,15 @@ impl World<'_> {
         let Some(part) = &self.gateways[index] else { return };
         let quiet = |line: Line| self.network.lines[line].open && self.network.lines[line].under_way == [0, 0];
         let slept = |who: Who| self.hung.get(&who).is_some_and(|(until, _)| *until + timing::LEASE > self.now);
+        let asleep = (0..self.plan.schedulers).any(|scheduler| slept(Who::Scheduler(scheduler)));
         match place {
             Place::Announced => {
-                let Some(scheduler) = &self.scheduler else { return };
-                let line = scheduler.lines.get(&session_of(id)).copied().filter(|line| part.line == Some(*line));
+                let line = part.member.line.map(|line| self.network.lines[line].ends[1].who);
+                let Some(Who::Scheduler(own)) = line else { return };
+                let Some(scheduler) = self.leading(own) else { return };
+                let line = scheduler.lines.get(&session_of(id)).copied().filter(|line| part.member.line == Some(*line));
                 let Some(line) = line.filter(|line| quiet(*line)) else { return };
-                if !slept(Who::Scheduler) && !slept(Who::Gateway(index)) && !scheduler.driver.holds(id) {
+                if !slept(Who::Scheduler(own)) && !slept(Who::Gateway(index)) && !scheduler.driver.holds(id) {
                     self.violated(format!(
                         "request {id:x} was announced on line {line}, and the scheduler does not have it"
                     ));
@@ -35,7 +38,7 @@ impl World<'_> {
                     let all_quiet = part.ways.values().all(|way| quiet(way.line));
                     let nodes_slept = (0..self.nodes.len()).any(|node| slept(Who::Node(node)));
                     let closing = self.events.values().any(|event| matches!(event, Event::Closed(..)));
-                    if all_quiet && !nodes_slept && !closing && !slept(Who::Gateway(index)) && !slept(Who::Scheduler) {
+                    if all_quiet && !nodes_slept && !closing && !slept(Who::Gateway(index)) && !asleep {
                         self.violated(format!("request {id:x} was sent to worker {}, which is gone", worker.number()));
                     }
                     return;
@@ -47,8 +50,7 @@ impl World<'_> {
                     let noticed = *since + timing::LEASE + Span::from_millis(300);
                     let others = (0..self.nodes.len())
                         .any(|other| other != node && self.nodes[other].is_some() && !slept(Who::Node(other)));
-                    let watched = self.scheduler.as_ref().is_some_and(|part| part.end.life < self.lives)
-                        && !slept(Who::Scheduler);
+                    let watched = self.leader().is_some_and(|part| part.end.life < self.lives) && !asleep;
                     if self.now > noticed && others && watched && self.faults_left == 0 && self.plan.faults.len() == 1 {
                         self.violated(format!(
                             "request {id:x} waited for {node}, which was silent for {}",
@@ -66,6 +68,7 @@ impl World<'_> {
             }
             Place::Waiting => {
                 let ready = part.gateway.has_scheduler()
+                    && !part.gateway.expects_workers()
                     && part.gateway.catalog().entries.iter().all(|entry| entry.state == State::Ready);
                 if ready {
                     self.violated(format!("request {id:x} waits, and its gateway could announce it"));
@@ -77,7 +80,7 @@ impl World<'_> {
     /// Every model has its workers, and the scheduler knows of all there are. While some move there are more; in the end
     /// (`settled`) there are not, and no node has them all.
     pub(crate) fn check_workers(&mut self, settled: bool) {
-        let Some(part) = &self.scheduler else { return };
+        let Some(part) = self.leader() else { return };
         let catalog = part.driver.catalog();
         let mut wrong = Vec::new();
         for entry in &catalog.entries {
@@ -126,7 +129,7 @@ impl World<'_> {
                 self.violated(format!("gateway {index} has {left} requests that nobody answered"));
             }
         }
-        let idle = self.scheduler.as_ref().is_none_or(|part| part.driver.is_idle_everywhere());
+        let idle = self.all_leading().all(|part| part.driver.is_idle_everywhere());
         if !idle {
             self.violated("the scheduler has requests or batches that nobody else has".into());
         }

@@ -1,4 +1,4 @@
-//! A cluster in virtual time: one scheduler, gateways and nodes, and a network that delays, stalls and breaks.
+//! A cluster in virtual time: one scheduler or two, gateways and nodes, and a network that delays, stalls and breaks.
 //!
 //! The machines are those that run live: [`scheduler::Driver`], [`gateway::Gateway`] with its flights, and of a node its
 //! roster and the assembly of batches. Only what carries their messages is played here, and what models compute. One
@@ -14,6 +14,10 @@
 //! 6. Two seconds after everything is back, requests are answered, and every model has the workers it should have.
 //! 7. When all is quiet, nothing is left: no request in flight, no batch, no worker that only one side knows; and workers
 //!    are spread: no node has two more than its part of them.
+//! 8. A member follows no scheduler that led before one that it has followed, and a node takes no batch that such a one
+//!    granted.
+//! 9. With another scheduler on standby, the death or the end of the one that leads costs no request that has half a
+//!    second.
 
 #![forbid(unsafe_code)]
 
@@ -27,5 +31,5 @@ mod plan;
 mod world;
 
 pub use bug::Bug;
-pub use plan::{Fault, Plan, Who};
-pub use world::{Report, Violation, run};
+pub use plan::{Fault, Plan, Takeover, Who};
+pub use world::{Report, Violation, run, run_plan};

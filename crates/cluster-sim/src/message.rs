@@ -1,22 +1,25 @@
 //! What is said on connections.
 
 use rpc::cluster::proto;
-use rpc::{Answer, Catalog, FromNode, Incarnation, NodeHello, ToGateway, ToNode, WorkerId};
+use rpc::{Answer, Catalog, FromNode, Incarnation, NodeHello, Term, ToGateway, ToNode, WorkerId};
 use scheduler::Arrived;
 
 /// What is said on connections.
 pub(crate) enum Message {
-    /// A gateway joins its scheduler.
-    JoinGateway,
-    Welcome(u32),
+    /// A gateway joins its scheduler, and knows of this term.
+    JoinGateway(Term),
+    /// Whoever was asked does not lead.
+    Away,
+    Welcome(u32, Term),
     Catalog(Catalog),
     Decision(ToGateway),
     Arrival(Arrived),
     Undelivered(WorkerId, u64, bool),
+    Withdrawn(u64, u32),
     GatewayHeartbeat,
     /// A node joins its scheduler.
-    Hello(NodeHello),
-    Accepted,
+    Hello(NodeHello, Term),
+    Accepted(Term),
     News(FromNode),
     Instruction(ToNode),
     /// A gateway comes to this start of a node.

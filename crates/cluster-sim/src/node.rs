@@ -2,11 +2,14 @@
 
 use crate::Bug;
 use crate::network::{End, Line};
+use crate::parts::Member;
 use node::assembly::{Added, Assembly, Batch};
 use node::roster::Roster;
 use policy::{Span, Time};
 use rpc::cluster::proto;
-use rpc::{Answer, DataType, Failure, FromNode, Incarnation, ModelInfo, NodeHello, Outputs, Tensor, ToNode, WorkerId};
+use rpc::{
+    Answer, DataType, Failure, FromNode, Incarnation, ModelInfo, NodeHello, Outputs, Tensor, Term, ToNode, WorkerId,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How long a batch of this size takes.
@@ -54,9 +57,7 @@ struct Worker {
 pub(crate) struct NodePart {
     pub(crate) end: End,
     pub(crate) incarnation: Incarnation,
-    pub(crate) line: Option<Line>,
-    /// Whether the scheduler has answered.
-    pub(crate) accepted: bool,
+    pub(crate) member: Member,
     pub(crate) roster: Roster,
     workers: BTreeMap<WorkerId, Worker>,
     /// Batches take so many times as long until then.
@@ -72,12 +73,11 @@ pub(crate) fn info() -> ModelInfo {
 }
 
 impl NodePart {
-    pub(crate) fn new(end: End, start: Span, bug: Option<Bug>) -> NodePart {
+    pub(crate) fn new(end: End, member: Member, start: Span, bug: Option<Bug>) -> NodePart {
         NodePart {
             end,
             incarnation: Incarnation(end.life),
-            line: None,
-            accepted: false,
+            member,
             roster: Roster::default(),
             workers: BTreeMap::new(),
             slow: (1, Time::ZERO),
@@ -119,7 +119,7 @@ impl NodePart {
     }
 
     fn say(&mut self, news: FromNode) {
-        if self.bug != Some(Bug::StaleRoster) || self.accepted {
+        if self.bug != Some(Bug::StaleRoster) || self.member.joined.is_some() {
             self.roster.on_news(&news);
         }
         self.wants.push(NodeWant::News(news));
@@ -154,7 +154,7 @@ impl NodePart {
                 }
                 self.finish(worker);
             }
-            ToNode::Virtual { .. } | ToNode::Stretch { .. } => {}
+            ToNode::Virtual { .. } | ToNode::Stretch { .. } | ToNode::Heartbeat => {}
         }
     }
 
@@ -235,7 +235,20 @@ impl NodePart {
         }
     }
 
-    pub(crate) fn part(&mut self, now: Time, line: Line, part: proto::Part) {
+    /// A gateway brings a part of a batch; whether it is taken.
+    pub(crate) fn part(&mut self, now: Time, line: Line, part: proto::Part) -> bool {
+        let admitted = self.bug == Some(Bug::NoFence) || self.member.fence.admits(Term(part.term));
+        if !admitted {
+            let request = |payload: &proto::Payload| Guest { line, batch: part.batch, request: payload.request };
+            let guests = part.payloads.iter().map(request).collect();
+            self.fail(guests, &Failure::NotRun("its scheduler no longer leads".into()));
+            return false;
+        }
+        self.take(now, line, part);
+        true
+    }
+
+    fn take(&mut self, now: Time, line: Line, part: proto::Part) {
         let (id, number, absent) = (WorkerId(part.worker), part.batch, part.absent as usize);
         let guests: Vec<Guest> =
             part.payloads.iter().map(|payload| Guest { line, batch: number, request: payload.request }).collect();

@@ -1,17 +1,20 @@
 //! The scheduler and a gateway as processes: their machines, and who is connected to them.
 
+use crate::Bug;
 use crate::message::Message;
 use crate::network::{End, Line};
 use gateway::core::{Call, Clock, Entered, Outcome};
+use gateway::flights::Session;
 use gateway::remote::Waiting;
 use gateway::{Gateway, Links, OrderOutcome, ServeError};
 use policy::{Span, Time};
+use rpc::leader::{Fence, Search};
 use rpc::{
-    Arrival, Catalog, Incarnation, ModelSpec, NodeHello, Order, Overview, Part, ToGateway, ToNode, WorkerId, session_of,
+    Arrival, Catalog, Incarnation, ModelSpec, NodeHello, Order, Overview, Part, Term, ToGateway, ToNode, WorkerId,
 };
 use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -82,8 +85,55 @@ impl NodeLink for SessionLink {
     }
 }
 
+/// What a gateway or a node knows of schedulers.
+pub(crate) struct Member {
+    pub(crate) search: Search,
+    pub(crate) fence: Fence,
+    /// The connection to one that leads or might.
+    pub(crate) line: Option<Line>,
+    /// The term of the one that it has joined.
+    pub(crate) joined: Option<Term>,
+    /// For how long that has been silent.
+    pub(crate) unheard: Span,
+}
+
+impl Member {
+    pub(crate) fn new(now: Time, schedulers: usize) -> Member {
+        let (search, fence) = (Search::new(now, schedulers), Fence::default());
+        Member { search, fence, line: None, joined: None, unheard: Span::ZERO }
+    }
+
+    /// Whether to follow a scheduler that answered.
+    pub(crate) fn admits(&mut self, term: Term, bug: Option<Bug>) -> bool {
+        let admitted = bug == Some(Bug::AnyLeader) || self.fence.admits(term);
+        self.joined = admitted.then_some(term);
+        admitted
+    }
+
+    /// The connection is over. How long to wait before the next attempt.
+    pub(crate) fn left(&mut self, now: Time) -> Span {
+        self.line = None;
+        self.unheard = Span::ZERO;
+        match self.joined.take() {
+            Some(_) => {
+                self.search.lost(now);
+                Span::ZERO
+            }
+            None => self.search.failed(now).wait,
+        }
+    }
+
+    /// Another heartbeat is due; whether to leave the scheduler instead.
+    pub(crate) fn beat(&mut self) -> bool {
+        self.unheard += rpc::timing::HEARTBEAT;
+        let is_late = |term: Term| self.fence.highest() > term;
+        self.search.gives_up(self.unheard) || self.joined.is_some_and(is_late)
+    }
+}
+
 pub(crate) struct SchedulerPart {
     pub(crate) end: End,
+    pub(crate) term: Term,
     pub(crate) driver: Driver,
     outbox: Outbox<(u32, ToSession)>,
     pub(crate) lines: BTreeMap<u32, Line>,
@@ -94,13 +144,13 @@ pub(crate) struct SchedulerPart {
 }
 
 impl SchedulerPart {
-    pub(crate) fn new(now: Time, end: End, models: Vec<ModelSpec>) -> SchedulerPart {
-        let (epoch, settle) = (end.life as u32 + 1, rpc::timing::SETTLE);
-        let config = Config { models, epoch, settle, ..Config::default() };
+    pub(crate) fn new(now: Time, end: End, term: Term, epoch: u32, models: Vec<ModelSpec>) -> SchedulerPart {
+        let settle = rpc::timing::SETTLE;
+        let config = Config { models, epoch, term, settle, ..Config::default() };
         let store = Store::in_memory();
         let driver = Driver::new(now, config, store).expect("what is configured makes sense");
         let (outbox, lines, nodes) = (Outbox::default(), BTreeMap::new(), Vec::new());
-        SchedulerPart { end, driver, outbox, lines, nodes, next_session: 1, timer: Time::NEVER }
+        SchedulerPart { end, term, driver, outbox, lines, nodes, next_session: 1, timer: Time::NEVER }
     }
 
     fn open(&mut self, line: Line) -> u32 {
@@ -116,7 +166,7 @@ impl SchedulerPart {
 
     pub(crate) fn welcome_gateway(&mut self, line: Line) {
         let session = self.open(line);
-        put(&self.outbox, (session, ToSession::Send(Message::Welcome(session))));
+        put(&self.outbox, (session, ToSession::Send(Message::Welcome(session, self.term))));
         let link = Box::new(SessionLink { session, outbox: self.outbox.clone() });
         self.driver.on_gateway_joined(session, link);
     }
@@ -124,7 +174,7 @@ impl SchedulerPart {
     pub(crate) fn welcome_node(&mut self, now: Time, line: Line, hello: NodeHello) {
         let session = self.open(line);
         self.nodes.push(session);
-        put(&self.outbox, (session, ToSession::Send(Message::Accepted)));
+        put(&self.outbox, (session, ToSession::Send(Message::Accepted(self.term))));
         let link = Box::new(SessionLink { session, outbox: self.outbox.clone() });
         self.driver.on_node_joined(now, session, hello, link);
     }
@@ -139,6 +189,7 @@ impl SchedulerPart {
 pub(crate) enum FromGateway {
     Arrival(Arrival),
     Undelivered(WorkerId, u64, bool),
+    Withdrawn(u64, u32),
     Part(Part),
 }
 
@@ -146,12 +197,12 @@ pub(crate) enum FromGateway {
 struct GatewayLinks {
     outbox: Outbox<FromGateway>,
     /// The session with the scheduler.
-    up: Arc<AtomicU32>,
+    up: Up,
 }
 
 impl Links for GatewayLinks {
-    fn announce(&self, arrival: Arrival) -> bool {
-        let there = self.up.load(Relaxed) == session_of(arrival.request);
+    fn announce(&self, session: Session, arrival: Arrival) -> bool {
+        let there = *self.up.lock().expect("no panic holds this lock") == Some(session);
         if there {
             put(&self.outbox, FromGateway::Arrival(arrival));
         }
@@ -160,6 +211,10 @@ impl Links for GatewayLinks {
 
     fn send_part(&self, part: Part) {
         put(&self.outbox, FromGateway::Part(part));
+    }
+
+    fn withdraw(&self, request: u64, model: u32) {
+        put(&self.outbox, FromGateway::Withdrawn(request, model));
     }
 
     fn undelivered(&self, worker: WorkerId, batch: u64, nobody: bool) {
@@ -184,29 +239,28 @@ pub(crate) struct Way {
     pub(crate) waiting: Waiting,
 }
 
-/// No session.
-const NONE: u32 = u32::MAX;
+/// A session, while there is one.
+type Up = Arc<Mutex<Option<Session>>>;
 
 pub(crate) struct GatewayPart {
     pub(crate) end: End,
     pub(crate) gateway: Arc<Gateway>,
     outbox: Outbox<FromGateway>,
-    up: Arc<AtomicU32>,
-    /// The connection to the scheduler.
-    pub(crate) line: Option<Line>,
+    up: Up,
+    pub(crate) member: Member,
     pub(crate) ways: BTreeMap<Incarnation, Way>,
     pub(crate) open: BTreeMap<u64, Open>,
     pub(crate) draining: bool,
 }
 
 impl GatewayPart {
-    pub(crate) fn new(end: End, clock: Arc<AtomicU64>) -> GatewayPart {
+    pub(crate) fn new(end: End, member: Member, clock: Arc<AtomicU64>) -> GatewayPart {
         let outbox: Outbox<FromGateway> = Outbox::default();
-        let up = Arc::new(AtomicU32::new(NONE));
+        let up = Up::default();
         let links = GatewayLinks { outbox: outbox.clone(), up: up.clone() };
         let gateway = Arc::new(Gateway::alone(links, Clock::Virtual(clock)));
         let (ways, open) = (BTreeMap::new(), BTreeMap::new());
-        GatewayPart { end, gateway, outbox, up, line: None, ways, open, draining: false }
+        GatewayPart { end, gateway, outbox, up, member, ways, open, draining: false }
     }
 
     /// A client asks.
@@ -219,13 +273,12 @@ impl GatewayPart {
     }
 
     pub(crate) fn welcome(&mut self, session: u32) {
-        self.up.store(session, Relaxed);
-        self.gateway.joined(session);
+        let session = self.gateway.joined(session);
+        *self.up.lock().expect("no panic holds this lock") = Some(session);
     }
 
     pub(crate) fn session_over(&mut self) {
-        self.up.store(NONE, Relaxed);
-        self.line = None;
+        *self.up.lock().expect("no panic holds this lock") = None;
         self.gateway.session_over();
     }
 

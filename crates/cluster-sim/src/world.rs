@@ -1,18 +1,19 @@
 //! The run: events in the order of their times, messages between parts, faults, and what must hold.
 
+mod leading;
+mod connections;
+mod gateways;
+mod faults;
+
 use crate::message::Message;
 use crate::network::{End, Letter, Line, Network};
 use crate::node::{NodePart, NodeTimer, NodeWant};
-use crate::parts::{FromGateway, GatewayPart, Open, SchedulerPart, ToSession, Way};
+use crate::parts::{GatewayPart, Member, SchedulerPart};
 use crate::plan::{Random, START, between, random};
 use crate::{Bug, Fault, Plan, Who};
-use gateway::ServeError;
-use gateway::core::Outcome;
-use gateway::remote::{Waiting, give_back};
 use policy::{Span, Time};
 use rand::RngExt;
-use rpc::{Failure, ModelSpec, NotFound, Part, Refusal, ToGateway, timing};
-use scheduler::Arrived;
+use rpc::{ModelSpec, Term, timing};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
@@ -37,6 +38,8 @@ pub struct Report {
     pub refused: u64,
     /// Of which their gateway gave up.
     pub expired: u64,
+    /// Of which the clients went away.
+    pub withdrawn: u64,
     /// Of which went with a gateway that was killed.
     pub excused: u64,
     /// A number that differs between runs that differ in anything.
@@ -60,7 +63,17 @@ impl fmt::Display for Violation {
 
 /// Runs a seed. With a `bug`, something is done wrong; `trace` is told all that happens.
 pub fn run(seed: u64, bug: Option<Bug>, trace: Option<&mut dyn FnMut(Time, String)>) -> Result<Report, Violation> {
-    let mut world = World::new(seed, bug, trace);
+    run_plan(Plan::new(seed), seed, bug, trace)
+}
+
+/// Runs a plan, with delays drawn from a seed.
+pub fn run_plan(
+    plan: Plan,
+    seed: u64,
+    bug: Option<Bug>,
+    trace: Option<&mut dyn FnMut(Time, String)>,
+) -> Result<Report, Violation> {
+    let mut world = World::new(plan, seed, bug, trace);
     world.play()
 }
 
@@ -74,10 +87,16 @@ pub(crate) enum Event {
     /// An attempt to join has taken long enough.
     JoinLimit(Who, Line),
     Heartbeat(Who, Line),
-    SchedulerTimer(u64),
+    SchedulerTimer(usize, u64),
+    /// A scheduler on standby takes the lead, if nobody has it.
+    Lead(End),
+    /// A scheduler hears that it leads no more.
+    Deposed(End),
     NodeTimer(End, NodeTimer),
     Client(usize),
     Expire(End, u64),
+    /// A client goes away.
+    Withdraw(End, u64),
     Fault(Fault),
     /// Has ended by now.
     Ended(End),
@@ -98,7 +117,13 @@ pub(crate) struct World<'a> {
     pub(crate) network: Network,
     delays: Random,
     random: Random,
-    pub(crate) scheduler: Option<SchedulerPart>,
+    /// Schedulers that run, and what they decide with if they lead, for all that they know.
+    schedulers: Vec<Option<(End, Option<SchedulerPart>)>>,
+    /// Who leads in fact.
+    leads: Option<End>,
+    terms: u64,
+    /// The latest term that a member has followed.
+    followed: BTreeMap<Who, (u64, Term)>,
     pub(crate) gateways: Vec<Option<GatewayPart>>,
     pub(crate) nodes: Vec<Option<NodePart>>,
     pub(crate) lives: u64,
@@ -119,8 +144,7 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(seed: u64, bug: Option<Bug>, trace: Option<&'a mut dyn FnMut(Time, String)>) -> World<'a> {
-        let plan = Plan::new(seed);
+    fn new(plan: Plan, seed: u64, bug: Option<Bug>, trace: Option<&'a mut dyn FnMut(Time, String)>) -> World<'a> {
         let mut world = World {
             bug,
             now: Time::ZERO,
@@ -131,7 +155,10 @@ impl<'a> World<'a> {
             network: Network::default(),
             delays: random(seed, 2),
             random: random(seed, 3),
-            scheduler: None,
+            schedulers: (0..plan.schedulers).map(|_| None).collect(),
+            leads: None,
+            terms: 0,
+            followed: BTreeMap::new(),
             gateways: (0..plan.gateways).map(|_| None).collect(),
             nodes: (0..plan.nodes).map(|_| None).collect(),
             lives: 0,
@@ -147,7 +174,7 @@ impl<'a> World<'a> {
             trace,
             plan,
         };
-        let parts = [Who::Scheduler].into_iter();
+        let parts = (0..world.schedulers.len()).map(Who::Scheduler);
         let parts =
             parts.chain((0..world.gateways.len()).map(Who::Gateway)).chain((0..world.nodes.len()).map(Who::Node));
         for who in parts.collect::<Vec<_>>() {
@@ -178,7 +205,7 @@ impl<'a> World<'a> {
         };
         let mut models: Vec<ModelSpec> = self.plan.workers.iter().enumerate().map(spec).collect();
         // Schedulers number models as they come, and the next one may see them in another order.
-        if self.lives % 2 == 1 {
+        if self.terms % 2 == 1 {
             models.reverse();
         }
         models
@@ -221,6 +248,17 @@ impl<'a> World<'a> {
                 return self.outcome();
             }
             self.report.events += 1;
+            if self.now >= START
+                && let Some((left, how)) = self.plan.takeover.as_mut()
+            {
+                *left = left.wrapping_sub(1);
+                if *left == 0
+                    && let Some(end) = self.leads
+                {
+                    let how = *how;
+                    self.take_over(end, how);
+                }
+            }
             self.report.digest = (self.report.digest ^ at.nanos() ^ sequence).wrapping_mul(0x100_0000_01b3);
             self.happen(event);
             if at > Time::ZERO + LONGEST {
@@ -246,8 +284,11 @@ impl<'a> World<'a> {
             Event::Arrive(letter) => Some(self.network.lines[letter.line].ends[letter.to].who),
             Event::Closed(line, side) => Some(self.network.lines[*line].ends[*side].who),
             Event::Join(who, _) | Event::JoinLimit(who, _) | Event::Heartbeat(who, _) => Some(*who),
-            Event::SchedulerTimer(_) => Some(Who::Scheduler),
-            Event::NodeTimer(end, _) | Event::Expire(end, _) | Event::Leave(end) => Some(end.who),
+            Event::SchedulerTimer(index, _) => Some(Who::Scheduler(*index)),
+            Event::Lead(end) | Event::Deposed(end) => Some(end.who),
+            Event::NodeTimer(end, _) | Event::Expire(end, _) | Event::Withdraw(end, _) | Event::Leave(end) => {
+                Some(end.who)
+            }
             Event::Client(gateway) => Some(Who::Gateway(*gateway)),
             Event::Start(_) | Event::Fault(_) | Event::Ended(_) | Event::Probe | Event::Over => None,
         }
@@ -259,7 +300,7 @@ impl<'a> World<'a> {
 
     fn end_of(&self, who: Who) -> Option<End> {
         match who {
-            Who::Scheduler => self.scheduler.as_ref().map(|part| part.end),
+            Who::Scheduler(index) => self.schedulers[index].as_ref().map(|(end, _)| *end),
             Who::Gateway(index) => self.gateways[index].as_ref().map(|part| part.end),
             Who::Node(index) => self.nodes[index].as_ref().map(|part| part.end),
         }
@@ -273,7 +314,13 @@ impl<'a> World<'a> {
             Event::Join(who, life) => self.join(who, life),
             Event::JoinLimit(who, line) => self.join_limit(who, line),
             Event::Heartbeat(who, line) => self.heartbeat(who, line),
-            Event::SchedulerTimer(life) => self.scheduler_timer(life),
+            Event::SchedulerTimer(index, life) => self.scheduler_timer(index, life),
+            Event::Lead(end) => self.lead(end),
+            Event::Deposed(end) => {
+                if self.end_of(end.who) == Some(end) {
+                    self.end_part(end.who);
+                }
+            }
             Event::NodeTimer(end, timer) => {
                 let now = self.now;
                 if let Some(node) = self.node(end) {
@@ -283,6 +330,7 @@ impl<'a> World<'a> {
             }
             Event::Client(gateway) => self.client(gateway),
             Event::Expire(end, count) => self.expire(end, count),
+            Event::Withdraw(end, count) => self.withdraw(end, count),
             Event::Fault(fault) => self.fault(fault),
             Event::Ended(end) => {
                 if self.end_of(end.who) == Some(end) {
@@ -313,425 +361,52 @@ impl<'a> World<'a> {
         self.say(|| format!("{who:?} starts"));
         self.hung.remove(&who);
         match who {
-            Who::Scheduler => {
-                self.scheduler = Some(SchedulerPart::new(self.now, end, self.models()));
-                self.after_scheduler();
+            Who::Scheduler(index) => {
+                self.schedulers[index] = Some((end, None));
+                self.elect();
             }
             Who::Gateway(index) => {
-                self.gateways[index] = Some(GatewayPart::new(end, self.clock.clone()));
+                let member = Member::new(self.now, self.schedulers.len());
+                self.gateways[index] = Some(GatewayPart::new(end, member, self.clock.clone()));
                 self.at(self.now, Event::Join(who, end.life));
             }
             Who::Node(index) => {
                 let start = between(&mut self.random, Span::from_millis(100), Span::from_millis(600));
-                self.nodes[index] = Some(NodePart::new(end, start, self.bug));
+                let member = Member::new(self.now, self.schedulers.len());
+                self.nodes[index] = Some(NodePart::new(end, member, start, self.bug));
                 self.at(self.now, Event::Join(who, end.life));
             }
         }
-    }
-
-    // Connections.
-
-    fn send(&mut self, line: Line, from: Who, message: Message) {
-        let to = 1 - self.network.side(line, from);
-        if let Some(at) = self.network.arrival(self.now, line, to, &mut self.delays) {
-            self.at(at, Event::Arrive(Letter { line, to, message }));
-        }
-    }
-
-    fn cut(&mut self, line: Line) {
-        if !std::mem::replace(&mut self.network.lines[line].open, false) {
-            return;
-        }
-        for side in 0..2 {
-            let after = between(&mut self.delays, Span::from_micros(10), Span::from_millis(20));
-            self.at(self.now + after, Event::Closed(line, side));
-        }
-    }
-
-    fn closed(&mut self, line: Line, side: usize) {
-        let end = self.network.lines[line].ends[side];
-        if self.end_of(end.who) != Some(end) {
-            return;
-        }
-        match end.who {
-            Who::Scheduler => {
-                let Some(part) = &mut self.scheduler else { return };
-                let Some(session) = part.session(line) else { return };
-                part.lines.remove(&session);
-                if part.nodes.contains(&session) {
-                    part.nodes.retain(|other| *other != session);
-                    if self.bug != Some(Bug::PhantomWorker) {
-                        part.driver.on_node_lost(self.now, session);
-                    }
-                } else if self.bug != Some(Bug::DeadSession) {
-                    part.driver.on_gateway_lost(self.now, session);
-                }
-                self.after_scheduler();
-            }
-            Who::Gateway(index) => {
-                let Some(part) = &mut self.gateways[index] else { return };
-                if part.line == Some(line) {
-                    part.session_over();
-                    if self.bug == Some(Bug::ForgottenModels) {
-                        part.gateway.publish(rpc::Catalog { entries: Vec::new(), known: true });
-                    }
-                    self.at(self.now + timing::REJOIN, Event::Join(end.who, end.life));
-                } else if let Some(node) = part.ways.iter().find(|(_, way)| way.line == line).map(|(node, _)| *node) {
-                    let way = part.ways.remove(&node).expect("it was just seen");
-                    way.waiting.fail();
-                }
-                self.after_gateway(index);
-            }
-            Who::Node(index) => {
-                let Some(part) = &mut self.nodes[index] else { return };
-                if part.line == Some(line) {
-                    (part.line, part.accepted) = (None, false);
-                    self.at(self.now + timing::REJOIN, Event::Join(end.who, end.life));
-                }
-                self.after_node(end);
-            }
-        }
-    }
-
-    fn join(&mut self, who: Who, life: u64) {
-        let end = End { who, life };
-        if self.end_of(who) != Some(end) {
-            return;
-        }
-        let Some(scheduler) = self.scheduler.as_ref().map(|part| part.end) else {
-            return self.at(self.now + timing::REJOIN, Event::Join(who, life));
-        };
-        let line = self.network.connect(self.now, end, scheduler);
-        match who {
-            Who::Gateway(index) => {
-                self.gateways[index].as_mut().expect("it is there").line = Some(line);
-                self.send(line, who, Message::JoinGateway);
-            }
-            Who::Node(index) => {
-                let part = self.nodes[index].as_mut().expect("it is there");
-                part.line = Some(line);
-                let hello = part.hello(index);
-                self.send(line, who, Message::Hello(hello));
-            }
-            Who::Scheduler => {}
-        }
-        self.at(self.now + timing::CONNECT, Event::JoinLimit(who, line));
-        self.at(self.now + timing::HEARTBEAT, Event::Heartbeat(who, line));
-    }
-
-    fn join_limit(&mut self, who: Who, line: Line) {
-        let waits = match who {
-            Who::Gateway(index) => self.gateways[index].as_ref().is_some_and(|part| {
-                part.line == Some(line) && !part.gateway.has_scheduler() && part.gateway.catalog().entries.is_empty()
-            }),
-            Who::Node(index) => {
-                self.nodes[index].as_ref().is_some_and(|part| part.line == Some(line) && !part.accepted)
-            }
-            Who::Scheduler => false,
-        };
-        if waits {
-            self.cut(line);
-        }
-    }
-
-    fn heartbeat(&mut self, who: Who, line: Line) {
-        if !self.network.lines[line].open || self.end_of(who) != Some(self.network.lines[line].ends[0]) {
-            return;
-        }
-        let message = match who {
-            Who::Node(_) => Message::News(rpc::FromNode::Heartbeat),
-            _ => Message::GatewayHeartbeat,
-        };
-        self.send(line, who, message);
-        self.at(self.now + timing::HEARTBEAT, Event::Heartbeat(who, line));
-    }
-
-    fn arrive(&mut self, letter: Letter) {
-        let Letter { line, to, message } = letter;
-        self.network.lines[line].under_way[to] -= 1;
-        let end = self.network.lines[line].ends[to];
-        if !self.network.lines[line].open || self.end_of(end.who) != Some(end) {
-            return;
-        }
-        match end.who {
-            Who::Scheduler => self.arrive_at_scheduler(line, message),
-            Who::Gateway(index) => self.arrive_at_gateway(index, line, message),
-            Who::Node(_) => self.arrive_at_node(end, line, message),
-        }
-    }
-
-    // The scheduler.
-
-    fn arrive_at_scheduler(&mut self, line: Line, message: Message) {
-        let now = self.now;
-        let Some(part) = &mut self.scheduler else { return };
-        let session = part.session(line);
-        match (message, session) {
-            (Message::JoinGateway, _) => part.welcome_gateway(line),
-            (Message::Hello(hello), _) => part.welcome_node(now, line, hello),
-            (Message::Arrival(arrival), Some(_)) => part.driver.on_arrival(now, arrival),
-            (Message::Undelivered(worker, batch, nobody), Some(_)) => {
-                part.driver.on_undelivered(now, worker, batch, nobody)
-            }
-            (Message::GatewayHeartbeat, Some(session)) => part.driver.hear_gateway(session),
-            (Message::News(news), Some(session)) => part.driver.on_node(now, session, news),
-            _ => {}
-        }
-        self.after_scheduler();
-    }
-
-    fn scheduler_timer(&mut self, life: u64) {
-        let (now, bug) = (self.now, self.bug);
-        let Some(part) = self.scheduler.as_mut().filter(|part| part.end.life == life) else { return };
-        part.timer = Time::NEVER;
-        if bug == Some(Bug::EndlessLease) {
-            for session in part.lines.keys() {
-                part.driver.hear_gateway(*session);
-                part.driver.on_node(now, *session, rpc::FromNode::Heartbeat);
-            }
-        }
-        part.driver.on_timer(now);
-        self.after_scheduler();
-    }
-
-    fn after_scheduler(&mut self) {
-        let Some(part) = &mut self.scheduler else { return };
-        part.driver.settle(self.now);
-        let wants = part.take();
-        let (next, life) = (part.driver.next_timer(), part.end.life);
-        if next < part.timer {
-            part.timer = next;
-            self.at(next, Event::SchedulerTimer(life));
-        }
-        for (session, want) in wants {
-            let Some(line) = self.scheduler.as_ref().and_then(|part| part.lines.get(&session)).copied() else {
-                continue;
-            };
-            match want {
-                ToSession::Send(message) => {
-                    if let Message::Decision(ToGateway::Run(grant)) = &message {
-                        let (worker, batch, requests) = (grant.worker.number(), grant.batch, grant.requests.clone());
-                        self.say(|| format!("grants batch {batch} on worker {worker}: {requests:x?}"));
-                    }
-                    self.send(line, Who::Scheduler, message);
-                }
-                ToSession::Close => {
-                    if let Some(part) = &mut self.scheduler {
-                        part.lines.remove(&session);
-                        part.nodes.retain(|other| *other != session);
-                    }
-                    self.cut(line);
-                }
-            }
-        }
-    }
-
-    // Gateways.
-
-    fn arrive_at_gateway(&mut self, index: usize, line: Line, message: Message) {
-        let bug = self.bug;
-        let Some(part) = &mut self.gateways[index] else { return };
-        if part.line == Some(line) {
-            part.gateway.heard();
-        }
-        match message {
-            Message::Welcome(session) => {
-                part.welcome(session);
-                if bug == Some(Bug::OldNumbers) {
-                    let catalog = part.gateway.catalog();
-                    part.gateway.publish((*catalog).clone());
-                }
-            }
-            Message::Catalog(catalog) => part.gateway.publish(catalog),
-            Message::Decision(decision) => part.gateway.tell(decision),
-            Message::Answer(batch, request, answer) => {
-                let lost = matches!(answer, Err(Failure::NotRun(_))) && bug == Some(Bug::LostReturns);
-                if let Some(way) = part.ways.values().find(|way| way.line == line)
-                    && !lost
-                {
-                    way.waiting.answer(batch, request, answer);
-                }
-            }
-            _ => {}
-        }
-        self.after_gateway(index);
-    }
-
-    fn after_gateway(&mut self, index: usize) {
-        let who = Who::Gateway(index);
-        loop {
-            let Some(part) = &mut self.gateways[index] else { return };
-            let wants = part.take();
-            if wants.is_empty() {
-                break;
-            }
-            for want in wants {
-                let Some(part) = &self.gateways[index] else { return };
-                let line = part.line;
-                match (want, line) {
-                    (FromGateway::Arrival(arrival), Some(line)) => {
-                        let rpc::Arrival { request, model, within, priority, .. } = arrival;
-                        let at = part.open.get(&rpc::count_of(request)).map_or(self.now, |open| open.at);
-                        self.send(line, who, Message::Arrival(Arrived { request, model, at, within, priority }));
-                    }
-                    (FromGateway::Undelivered(_, _, true), _) if self.bug == Some(Bug::SilentAbsence) => {}
-                    (FromGateway::Undelivered(worker, batch, nobody), Some(line)) => {
-                        self.send(line, who, Message::Undelivered(worker, batch, nobody));
-                    }
-                    (FromGateway::Part(part), _) => self.carry(index, part),
-                    (_, None) => {}
-                }
-            }
-        }
-        self.look_at_answers(index);
-        let Some(part) = &self.gateways[index] else { return };
-        if part.draining && part.open.is_empty() {
-            self.end_part(who);
-        }
-    }
-
-    /// Carries a part to its node.
-    fn carry(&mut self, index: usize, part: Part) {
-        let mut place: usize = part.address.parse().expect("addresses are numbers here");
-        if self.bug == Some(Bug::WrongNode) && self.scheduler.as_ref().is_some_and(|part| part.end.life > 6) {
-            place = (place + 1) % self.nodes.len();
-        }
-        let node = part.node;
-        let Some(gateway) = &self.gateways[index] else { return };
-        let from = gateway.end;
-        let known = gateway.ways.get(&node).map(|way| way.line);
-        let line = match (known, self.end_of(Who::Node(place))) {
-            (Some(line), _) => line,
-            (None, None) => {
-                if self.bug != Some(Bug::LostReturns) {
-                    give_back(part);
-                }
-                return;
-            }
-            (None, Some(to)) => {
-                let line = self.network.connect(self.now, from, to);
-                let way = Way { line, waiting: Waiting::default() };
-                self.gateways[index].as_mut().expect("it is there").ways.insert(node, way);
-                self.send(line, from.who, Message::Open(node));
-                line
-            }
-        };
-        let way = self.gateways[index].as_mut().and_then(|gateway| gateway.ways.get_mut(&node)).expect("it is there");
-        let part = way.waiting.keep(part);
-        self.send(line, from.who, Message::Part(part));
-    }
-
-    fn client(&mut self, index: usize) {
-        let model = format!("model-{}", self.random.random_range(0..self.plan.workers.len()));
-        let within = between(&mut self.random, Span::from_millis(60), Span::from_millis(900));
-        self.ask(index, &model, within);
-    }
-
-    fn ask(&mut self, index: usize, model: &str, within: Span) -> Option<u64> {
-        let now = self.now;
-        let part = self.gateways[index].as_mut().filter(|part| !part.draining)?;
-        self.report.asked += 1;
-        let end = part.end;
-        let asked = part.ask(now, model, within);
-        match asked {
-            Ok(count) => {
-                let by = self.gateways[index].as_ref().expect("it is there").open[&count].entered.answer_by;
-                self.say(|| format!("gateway {index} accepts request {count} for {model}, within {within}"));
-                if self.bug != Some(Bug::NoDeadline) {
-                    self.at(by, Event::Expire(end, count));
-                }
-                self.after_gateway(index);
-                Some(count)
-            }
-            Err(ServeError::NotFound(NotFound::Model(name))) => {
-                self.violated(format!("gateway {index} says that it never heard of {name}"));
-                None
-            }
-            Err(refused) => {
-                self.report.refused += 1;
-                self.say(|| format!("gateway {index} refuses a request for {model}: {refused}"));
-                if self.plan.faults.is_empty() {
-                    self.violated(format!("refused with nothing wrong: {refused}"));
-                }
-                None
-            }
-        }
-    }
-
-    pub(crate) fn look_at_answers(&mut self, index: usize) {
-        let Some(part) = &mut self.gateways[index] else { return };
-        let end = part.end;
-        for (count, open, outcome) in part.answered() {
-            self.answered(end, count, &open, &outcome);
-        }
-    }
-
-    fn answered(&mut self, end: End, count: u64, open: &Open, outcome: &Outcome) {
-        // A gateway that slept answers when it wakes.
-        let slept = self.hung.get(&end.who).is_some_and(|(until, _)| *until >= open.entered.answer_by);
-        if self.now > open.entered.answer_by && !slept {
-            self.violated(format!("request {count} was answered {} late", self.now - open.entered.answer_by));
-        }
-        let is_probe = self.probes.contains(&(end, count));
-        match outcome {
-            Outcome::Done(Ok(outputs)) => {
-                self.report.served += 1;
-                self.say(|| format!("request {count} is served"));
-                let by = outputs.tensors.first().map(|tensor| tensor.name.to_string()).unwrap_or_default();
-                if by != open.model {
-                    self.violated(format!("request {count} for {} was run by {by}", open.model));
-                }
-            }
-            Outcome::Done(Err(failure)) => self.violated(format!("request {count} failed: {failure}")),
-            Outcome::Refused(refusal) => {
-                self.report.refused += 1;
-                self.say(|| format!("request {count} is refused: {refusal}"));
-                // A deadline may be too short for the moment.
-                let long = open.entered.answer_by - open.at > Span::from_millis(400);
-                if is_probe || (self.plan.faults.is_empty() && long) {
-                    self.violated(format!("request {count} was refused with nothing wrong: {refusal}"));
-                }
-            }
-        }
-    }
-
-    fn expire(&mut self, end: End, count: u64) {
-        let Who::Gateway(index) = end.who else { return };
-        self.look_at_answers(index);
-        let Some(part) = self.gateways[index].as_mut().filter(|part| part.end == end) else { return };
-        if !part.open.contains_key(&count) {
-            return;
-        }
-        let place = part.gateway.place(count);
-        part.gateway.expire();
-        let Some(mut open) = part.open.remove(&count) else { return };
-        if !matches!(open.entered.told.try_recv(), Ok(Outcome::Refused(Refusal::Expired { .. }))) {
-            return self.violated(format!("request {count} is neither answered nor in flight"));
-        }
-        let long = open.entered.answer_by - open.at > Span::from_millis(400);
-        self.report.expired += 1;
-        self.say(|| format!("request {count} is given up: {place:?}"));
-        if let Some((id, place)) = place {
-            self.check_owner(index, id, place);
-        }
-        if self.probes.contains(&(end, count)) || (self.plan.faults.is_empty() && long) {
-            self.violated(format!("request {count} was not answered in time with nothing wrong: {place:?}"));
-        }
-        self.after_gateway(index);
     }
 
     // Nodes.
 
     fn arrive_at_node(&mut self, end: End, line: Line, message: Message) {
-        let (now, asks) = (self.now, self.bug != Some(Bug::WrongNode));
+        let (now, bug, asks) = (self.now, self.bug, self.bug != Some(Bug::WrongNode));
         let Some(part) = self.node(end) else { return };
+        let own = part.member.line == Some(line);
         match message {
-            Message::Accepted => part.accepted = true,
-            Message::Instruction(instruction) => part.instruct(now, instruction),
+            Message::Away if own => return self.cut(line),
+            Message::Accepted(term) => {
+                if !own || !part.member.admits(term, bug) {
+                    return self.cut(line);
+                }
+                self.follows(end, term);
+            }
+            Message::Instruction(instruction) if own => part.instruct(now, instruction),
             Message::Open(incarnation) if asks && incarnation != part.incarnation => {
                 return self.cut(line);
             }
-            Message::Part(sent) => part.part(now, line, sent),
+            Message::Part(sent) => {
+                let term = Term(sent.term);
+                if part.part(now, line, sent)
+                    && let Some((life, last)) = self.followed.get(&end.who).copied()
+                    && life == end.life
+                    && last > term
+                {
+                    self.violated(format!("{:?} takes a batch of {term:?} and follows {last:?}", end.who));
+                }
+            }
             _ => {}
         }
         self.after_node(end);
@@ -739,7 +414,7 @@ impl<'a> World<'a> {
 
     fn after_node(&mut self, end: End) {
         let Some(part) = self.node(end) else { return };
-        let (wants, upstream) = (std::mem::take(&mut part.wants), part.line);
+        let (wants, upstream) = (std::mem::take(&mut part.wants), part.member.line);
         let gone = part.roster.is_empty() || upstream.is_none();
         for want in wants {
             match want {
@@ -759,112 +434,13 @@ impl<'a> World<'a> {
         }
     }
 
-    // Faults.
-
-    fn fault(&mut self, fault: Fault) {
-        self.say(|| format!("FAULT {fault:?}"));
-        self.faults_left -= 1;
-        if !matches!(
-            fault,
-            Fault::Kill(Who::Scheduler, _) | Fault::Term(Who::Scheduler, _) | Fault::Stop(Who::Scheduler, _)
-        ) {
-            self.calm_nodes = false;
-        }
-        let (now, bug) = (self.now, self.bug);
-        match fault {
-            Fault::Kill(who, back) => {
-                if self.end_of(who).is_some() {
-                    self.back.insert(who, back);
-                    self.end_part(who);
-                }
-            }
-            Fault::Term(who, back) => {
-                let Some(end) = self.end_of(who) else { return };
-                self.back.insert(who, back);
-                // One that does nothing is told when it wakes.
-                let since = self.hung.get(&who).map_or(now, |(until, _)| now.max(*until));
-                self.at(since + timing::DRAIN + Span::from_millis(1), Event::Ended(end));
-                match who {
-                    Who::Scheduler if bug == Some(Bug::DeafScheduler) => {}
-                    Who::Scheduler => self.end_part(who),
-                    Who::Gateway(index) => {
-                        self.gateways[index].as_mut().expect("it is there").draining = true;
-                        if !self.is_hung(who) {
-                            self.after_gateway(index);
-                        }
-                    }
-                    Who::Node(index) => {
-                        self.leaving.push(end);
-                        self.nodes[index].as_mut().expect("it is there").leave();
-                        self.at(since + timing::DRAIN, Event::Leave(end));
-                        if !self.is_hung(who) {
-                            self.after_node(end);
-                        }
-                    }
-                }
-            }
-            Fault::Stop(who, length) => {
-                if self.end_of(who).is_some() {
-                    let since = self.hung.get(&who).filter(|(until, _)| *until > now).map_or(now, |(_, since)| *since);
-                    let until = self.hung.get(&who).map_or(now, |(until, _)| *until).max(now + length);
-                    self.hung.insert(who, (until, since));
-                }
-            }
-            Fault::Break(who, pick) => {
-                if let Some(line) = self.pick_line(who, pick) {
-                    self.cut(line);
-                }
-            }
-            Fault::Stall(who, pick, length) => {
-                if let Some(line) = self.pick_line(who, pick) {
-                    self.network.stall(line, now + length);
-                }
-            }
-            Fault::Worker(index, pick) => {
-                if let Some(part) = &mut self.nodes[index] {
-                    part.kill_worker(now, pick);
-                    let end = part.end;
-                    self.after_node(end);
-                }
-            }
-            Fault::Slow(index, factor, length) => {
-                if let Some(part) = &mut self.nodes[index] {
-                    part.slow = (factor, now + length);
-                }
-            }
-        }
-    }
-
-    fn pick_line(&self, who: Who, pick: u32) -> Option<Line> {
-        let lines = self.network.of(self.end_of(who)?);
-        lines.get(pick as usize % lines.len().max(1)).copied()
-    }
-
-    /// A part is there no more.
-    fn end_part(&mut self, who: Who) {
-        let Some(end) = self.end_of(who) else { return };
-        self.say(|| format!("{who:?} ends"));
-        for line in self.network.of(end) {
-            self.cut(line);
-        }
-        match who {
-            Who::Scheduler => self.scheduler = None,
-            Who::Gateway(index) => {
-                let part = self.gateways[index].take().expect("it is there");
-                self.report.excused += part.open.len() as u64;
-            }
-            Who::Node(index) => self.nodes[index] = None,
-        }
-        self.leaving.retain(|other| *other != end);
-        let back = self.back.remove(&who).unwrap_or(Span::from_millis(1));
-        self.at(self.now + back, Event::Start(who));
-    }
-
     // The end.
 
     /// Everything is back: asks every model through every gateway, and then lets it be quiet.
     fn probe(&mut self) {
-        let all_there = self.scheduler.is_some()
+        let all_there = self.leader().is_some()
+            && self.all_leading().count() == 1
+            && self.schedulers.iter().all(Option::is_some)
             && self.gateways.iter().all(Option::is_some)
             && self.nodes.iter().all(Option::is_some);
         let disturbed = self.faults_left > 0

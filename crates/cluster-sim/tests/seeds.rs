@@ -2,7 +2,7 @@
 //!
 //! A failure names its seed: `cargo run -p weft-cluster-sim -- --seed SEED --trace` shows all that happened.
 
-use cluster_sim::{Bug, Violation, run};
+use cluster_sim::{Bug, Plan, Takeover, Violation, run, run_plan};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Seeds of an ordinary run; `WEFT_CLUSTER_SEEDS` asks for more.
@@ -50,6 +50,23 @@ fn every_bug_is_found_and_replays_from_its_seed() {
         let (seed, violation) = first_violation(PATIENCE, Some(bug)).unwrap_or_else(|| panic!("{bug:?} is not found"));
         assert_eq!(run(seed, Some(bug), None), Err(violation), "{bug:?}, seed {seed}");
         assert!(run(seed, None, None).is_ok(), "{bug:?}: seed {seed} holds without it");
+    }
+}
+
+/// The lead passes on after each of so many events under load.
+const STEPS: u64 = 400;
+
+#[test]
+fn a_standby_takes_over_at_every_step() {
+    for how in Takeover::ALL {
+        for seed in 1..=4 {
+            for step in 1..=STEPS {
+                let report = run_plan(Plan::with_takeover(seed, step, how), seed, None, None);
+                let report =
+                    report.unwrap_or_else(|violation| panic!("seed {seed}, {how:?} after {step}: {violation}"));
+                assert!(report.served > 0, "seed {seed}, {how:?} after {step} events");
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 #![allow(clippy::print_stdout, reason = "the address is the result")]
 
 use anyhow::Context;
+use gateway::flights::Session;
 use gateway::metrics::{GpuSource, GpuView, MetricsConfig, serve};
 use gateway::statistics::{Refused, Served, Statistics};
 use gateway::{Gateway, Links, OrderOutcome};
@@ -43,11 +44,13 @@ enum Behaviour {
 struct Nobody;
 
 impl Links for Nobody {
-    fn announce(&self, _: Arrival) -> bool {
+    fn announce(&self, _: Session, _: Arrival) -> bool {
         true
     }
 
     fn send_part(&self, _: Part) {}
+
+    fn withdraw(&self, _: u64, _: u32) {}
 
     fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
 
@@ -196,7 +199,7 @@ fn catalog(models: &[Model], second: u64) -> Catalog {
         };
         Entry { state, workers_ready, workers_wanted: 2, ..model.entry.clone() }
     };
-    Catalog { known: true, entries: models.iter().map(entry).collect() }
+    Catalog { known: true, settling: false, entries: models.iter().map(entry).collect() }
 }
 
 fn overview(models: &[Model], second: u64) -> Overview {

@@ -9,6 +9,7 @@ use crate::flights::{Flights, Place, Session};
 use crate::links::Links;
 use crate::settings::Settings;
 use crate::shared_memory::Regions;
+use crate::shelf::{Shelf, bridge};
 use crate::statistics::{Refused, Served, Statistics};
 use crate::traces::{Parent, Told, Traces};
 use arc_swap::ArcSwap;
@@ -17,7 +18,7 @@ use rpc::{
     Answer, Arrival, Catalog, Entry, Failure, Grant, Kind, ModelSpec, NotFound, Order, OrderError, Outputs, Overview,
     Part, Payload, Refusal, ReplyTo, State, Tensor, TensorSpec, ToGateway, WorkerId, count_of, request_id, timing,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -63,24 +64,6 @@ pub struct Gateway {
     pub(crate) strict_readiness: AtomicBool,
 }
 
-/// The models there are, each with its counters.
-#[derive(Default)]
-struct Shelf {
-    catalog: Arc<Catalog>,
-    /// The session in which the scheduler said so: in another one, models have other numbers.
-    session: Option<Session>,
-    /// Of each entry, in order.
-    statistics: Vec<Arc<Statistics>>,
-}
-
-impl Shelf {
-    /// The counters of one of the entries.
-    fn statistics_of(&self, entry: &Entry) -> Option<&Arc<Statistics>> {
-        let place = self.catalog.entries.iter().position(|other| std::ptr::eq(other, entry))?;
-        self.statistics.get(place)
-    }
-}
-
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.sooner.notify_one();
@@ -116,6 +99,8 @@ struct Held {
     inputs: Arc<[Tensor]>,
     tell: oneshot::Sender<Outcome>,
     spec: Arc<ModelSpec>,
+    /// What its scheduler calls its model.
+    model: u32,
     at: Instant,
     within: Span,
     priority: u8,
@@ -136,7 +121,7 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        drop(self.gateway.shard(self.count).take(self.count));
+        self.gateway.withdraw(self.count);
     }
 }
 
@@ -258,10 +243,11 @@ impl Gateway {
     }
 
     /// A session with a scheduler begins. Requests that wait are announced when it has said which models there are.
-    pub fn joined(&self, session: u32) {
+    pub fn joined(&self, number: u32) -> Session {
         self.heard();
-        let join = self.joins.fetch_add(1, Relaxed) + 1;
-        self.session.store(Session { join, number: session }.pack(), Relaxed);
+        let session = Session { join: self.joins.fetch_add(1, Relaxed) + 1, number };
+        self.session.store(session.pack(), Relaxed);
+        session
     }
 
     /// The scheduler said something.
@@ -282,16 +268,29 @@ impl Gateway {
         Some(self.session.load(Relaxed)).filter(|session| *session != NO_SESSION).map(Session::unpack)
     }
 
-    /// The session of these models, if it lasts and its scheduler has been heard of within its lease.
-    fn live_session(&self, shelf: &Shelf) -> Option<Session> {
+    /// The last session in which a scheduler said which models there are, if one has been heard of within a lease. It may
+    /// be over, and another scheduler about to take its place.
+    fn last_session(&self, shelf: &Shelf) -> Option<Session> {
         let heard = self.heard.load(Relaxed);
         let fresh = heard == LOCAL || self.clock.now() <= Time::from_nanos(heard) + timing::LEASE;
-        shelf.session.filter(|session| fresh && self.session() == Some(*session))
+        shelf.session.filter(|_| fresh)
     }
 
     /// Whether the scheduler is there.
     pub fn has_scheduler(&self) -> bool {
-        self.live_session(&self.catalog.load()).is_some()
+        let session = self.last_session(&self.catalog.load());
+        session.is_some() && self.session() == session
+    }
+
+    /// Whether requests are taken in: the scheduler is there, or was a moment ago.
+    pub fn expects_scheduler(&self) -> bool {
+        self.last_session(&self.catalog.load()).is_some()
+    }
+
+    /// Whether some models are shown as ready because they were, and their requests wait until the scheduler, which has just
+    /// begun, has heard of their workers.
+    pub fn expects_workers(&self) -> bool {
+        !self.catalog.load().expected.is_empty()
     }
 
     /// Announces all requests that wait and whose models are ready.
@@ -311,15 +310,18 @@ impl Gateway {
         let arrival = {
             let mut shard = self.shard(count);
             let Some(held) = shard.get(count) else { return };
-            let (at, within, priority) = (held.at, held.within, held.priority);
-            let ready = |entry: &&Entry| entry.spec.version == held.spec.version && entry.state == State::Ready;
-            let found = shelf.catalog.versions(&held.spec.name).iter().find(ready).map(|entry| entry.model);
-            let Some((model, request)) = found.and_then(|model| Some((model, shard.announce(count, session)?))) else {
-                return;
+            let (at, within, priority, spec) = (held.at, held.within, held.priority, held.spec.clone());
+            let ready = |entry: &&Entry| {
+                let there = entry.state == State::Ready && !shelf.expected.contains(&entry.model);
+                there && entry.spec.version == spec.version
             };
+            let found = shelf.catalog.versions(&spec.name).iter().find(ready).map(|entry| entry.model);
+            let Some(model) = found else { return };
+            held.model = model;
+            let Some(request) = shard.announce(count, session) else { return };
             Arrival { request, model, at, within, priority }
         };
-        if !self.links.announce(arrival) {
+        if !self.links.announce(session, arrival) {
             // The session is over, and what came after it may have been announced before this one waits again.
             self.shard(count).wait_again(arrival.request);
             if self.session().is_some_and(|now| now != session) {
@@ -334,10 +336,15 @@ impl Gateway {
     }
 
     /// Replaces the list of models.
-    pub fn publish(&self, catalog: Catalog) {
+    pub fn publish(&self, mut catalog: Catalog) {
+        let expected = match catalog.settling {
+            true => bridge(&self.catalog.load().catalog, &mut catalog),
+            false => BTreeSet::new(),
+        };
         let statistics = |entry: &Entry| self.statistics(&entry.spec.name, entry.spec.version);
         let statistics = catalog.entries.iter().map(statistics).collect();
-        self.catalog.store(Arc::new(Shelf { catalog: Arc::new(catalog), session: self.session(), statistics }));
+        let (catalog, session) = (Arc::new(catalog), self.session());
+        self.catalog.store(Arc::new(Shelf { catalog, session, statistics, expected }));
         self.announce_waiting();
     }
 
@@ -484,21 +491,40 @@ impl Gateway {
     /// Takes a request in and announces it.
     fn enter(&self, shelf: &Shelf, entry: &Entry, call: Call) -> Result<Entered, ServeError> {
         let no_scheduler = || ServeError::Refused(Refusal::Unavailable(NO_SCHEDULER.into()));
-        let session = self.live_session(shelf).ok_or_else(no_scheduler)?;
+        let session = self.last_session(shelf).ok_or_else(no_scheduler)?;
         let Call { inputs, at, within, priority } = call;
         let count = count_of(request_id(session.number, self.next.fetch_add(1, Relaxed), 0));
         let answer_by = self.clock.time_of(at) + within + timing::ANSWER_MARGIN;
         let (tell, told) = oneshot::channel();
-        let held = Held { inputs, tell, spec: entry.spec.clone(), at, within, priority };
-        let request = self.shard(count).accept(count, held, session, answer_by);
+        let held = Held { inputs, tell, spec: entry.spec.clone(), model: entry.model, at, within, priority };
+        let announces = self.session() == Some(session) && !shelf.expected.contains(&entry.model);
+        let request = match announces {
+            true => Some(self.shard(count).accept(count, held, session, answer_by)),
+            false => {
+                self.shard(count).hold(count, held, session, answer_by);
+                None
+            }
+        };
         if answer_by.nanos() < self.looks_at.load(Relaxed) {
             self.sooner.notify_one();
         }
-        if !self.links.announce(Arrival { request, model: entry.model, at, within, priority }) {
-            drop(self.shard(count).take(count));
-            return Err(no_scheduler());
+        let arrival = request.map(|request| Arrival { request, model: entry.model, at, within, priority });
+        if !arrival.is_some_and(|arrival| self.links.announce(session, arrival)) {
+            // It waits for the next session, unless that began while this was going on.
+            arrival.inspect(|arrival| self.shard(count).wait_again(arrival.request));
+            self.announce(count);
         }
         Ok(Entered { count, answer_by, told })
+    }
+
+    /// The client of a request is gone: it is not run, if nothing has begun that would be harder to stop.
+    pub fn withdraw(&self, count: u64) {
+        let withdrawn = self.shard(count).withdraw(count);
+        let Some((held, known)) = withdrawn else { return };
+        self.statistics(&held.spec.name, held.spec.version).withdrawn.fetch_add(1, Relaxed);
+        if let Some(id) = known {
+            self.links.withdraw(id, held.model);
+        }
     }
 
     /// Refuses requests whose time is over, whoever has them. Says when to do so next, at the latest.
@@ -538,7 +564,7 @@ impl Gateway {
     }
 
     fn carry(self: &Arc<Gateway>, grant: Grant) {
-        let Grant { worker, node, address, batch, model, size, requests } = grant;
+        let Grant { term, worker, node, address, batch, model, size, requests } = grant;
         let own = requests.len();
         let payload = |request: u64| {
             let inputs = self.shard(count_of(request)).grant(request, worker, batch)?.inputs.clone();
@@ -551,7 +577,7 @@ impl Gateway {
             return self.links.undelivered(worker, batch, true);
         }
         // Also where nobody of this gateway is left: the worker's node waits for all parts of the batch.
-        self.links.send_part(Part { worker, node, address, batch, model, size, payloads, absent });
+        self.links.send_part(Part { term, worker, node, address, batch, model, size, payloads, absent });
     }
 
     fn answer(&self, request: u64, worker: WorkerId, batch: u64, answer: Answer) {

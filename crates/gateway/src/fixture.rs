@@ -1,5 +1,6 @@
 //! Gateways for tests: with models, workers and counters, and nobody behind them.
 
+use crate::flights::Session;
 use crate::statistics::{Refused, Served, Statistics};
 use crate::{Gateway, Links, OrderOutcome};
 use policy::Span;
@@ -21,11 +22,13 @@ pub(crate) fn gateway() -> Arc<Gateway> {
 struct Nobody;
 
 impl Links for Nobody {
-    fn announce(&self, _: Arrival) -> bool {
+    fn announce(&self, _: Session, _: Arrival) -> bool {
         true
     }
 
     fn send_part(&self, _: Part) {}
+
+    fn withdraw(&self, _: u64, _: u32) {}
 
     fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
 
@@ -70,7 +73,11 @@ pub(crate) fn entry(model: u32, name: &str, version: u32) -> Entry {
 pub(crate) fn catalog(names: &[&str]) -> Catalog {
     let mut names = names.to_vec();
     names.sort_unstable();
-    Catalog { known: true, entries: names.iter().zip(0..).map(|(name, number)| entry(number, name, 1)).collect() }
+    Catalog {
+        known: true,
+        settling: false,
+        entries: names.iter().zip(0..).map(|(name, number)| entry(number, name, 1)).collect(),
+    }
 }
 
 /// A worker that is ready.

@@ -6,7 +6,7 @@
 //!                │  │ └── worker died ┘ │          whatever happens: `expire` when its time is over
 //!                │  └── session over ─┐ │
 //!             announce                ▼ ▼
-//!                └──────────────── Waiting
+//!                └──────────────── Waiting ◄── hold
 //! ```
 //!
 //! A pure machine: it reads no clock and speaks to nobody. `core.rs` drives it live, the simulated cluster in virtual
@@ -111,8 +111,17 @@ impl<R> Default for Flights<R> {
 impl<R> Flights<R> {
     /// Takes a request in, which is being announced in this session and whose time is over at `answer_by`; its id.
     pub fn accept(&mut self, count: u64, request: R, session: Session, answer_by: Time) -> u64 {
+        self.take_in(count, request, session, Place::Announced, answer_by)
+    }
+
+    /// Takes a request in that waits for the next session, or for its model to be there. This session was the last.
+    pub fn hold(&mut self, count: u64, request: R, session: Session, answer_by: Time) {
+        self.take_in(count, request, session, Place::Waiting, answer_by);
+    }
+
+    fn take_in(&mut self, count: u64, request: R, session: Session, place: Place, answer_by: Time) -> u64 {
         let id = request_id(session.number, count, 0);
-        self.flights.insert(count_of(id), Flight { request, id, session, place: Place::Announced, answer_by });
+        self.flights.insert(count_of(id), Flight { request, id, session, place, answer_by });
         self.next_expiry = self.next_expiry.min(answer_by);
         id
     }
@@ -190,9 +199,15 @@ impl<R> Flights<R> {
         counts
     }
 
+    /// Takes out a request whose client is gone; the id under which the scheduler still has it, if it does.
+    pub fn withdraw(&mut self, count: u64) -> Option<(R, Option<u64>)> {
+        let flight = self.flights.remove(&count)?;
+        Some((flight.request, (flight.place == Place::Announced).then_some(flight.id)))
+    }
+
     /// What is kept for a request that waits.
-    pub fn get(&self, count: u64) -> Option<&R> {
-        self.flights.get(&count).map(|flight| &flight.request)
+    pub fn get(&mut self, count: u64) -> Option<&mut R> {
+        self.flights.get_mut(&count).map(|flight| &mut flight.request)
     }
 
     /// A request that waits is being announced in this session; its new id.
@@ -212,8 +227,7 @@ impl<R> Flights<R> {
         }
     }
 
-    /// Takes a request out: its client is gone, or it could not be announced.
-    pub fn take(&mut self, count: u64) -> Option<R> {
+    fn take(&mut self, count: u64) -> Option<R> {
         self.flights.remove(&count).map(|flight| flight.request)
     }
 
@@ -258,7 +272,27 @@ mod tests {
         let (mut flights, id) = one();
         assert_eq!(flights.grant(id, WORKER, 0), Some(&"request"));
         assert_eq!(flights.answer(id), Some("request"));
-        assert_eq!((flights.answer(id), flights.refuse(id), flights.take(5)), (None, None, None));
+        assert_eq!((flights.answer(id), flights.refuse(id), flights.withdraw(5)), (None, None, None));
+    }
+
+    #[test]
+    fn a_scheduler_is_told_of_a_client_that_went_if_it_has_the_request() {
+        let (mut flights, id) = one();
+        assert_eq!(flights.withdraw(5), Some(("request", Some(id))));
+        let (mut flights, id) = one();
+        flights.grant(id, WORKER, 0);
+        assert_eq!(flights.withdraw(5), Some(("request", None)));
+        assert_eq!(flights.answer(id), None);
+    }
+
+    #[test]
+    fn one_that_came_while_there_was_no_scheduler_is_announced_to_the_next() {
+        let mut flights = Flights::default();
+        flights.hold(5, "request", FIRST, Time::from_nanos(100));
+        assert_eq!((flights.waiting(), flights.next_expiry()), (vec![5], Time::from_nanos(100)));
+        let id = flights.announce(5, NEXT).unwrap();
+        assert_ne!(id, request_id(NEXT.number, 5, 0), "the last session might have called it so");
+        assert_eq!(flights.grant(id, WORKER, 0), Some(&"request"));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 pub mod flights;
 mod links;
+mod shelf;
 pub mod core;
 mod readiness;
 mod error;

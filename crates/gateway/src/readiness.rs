@@ -20,7 +20,7 @@ impl Gateway {
 
     /// What keeps the server from being ready: the scheduler, or which model and why.
     pub fn unready(&self) -> Option<String> {
-        if !self.has_scheduler() {
+        if !self.expects_scheduler() {
             return Some(crate::core::NO_SCHEDULER.into());
         }
         let strict = self.strict_readiness.load(Relaxed);
@@ -38,7 +38,7 @@ impl Gateway {
 
     /// Whether a model is still being loaded.
     pub fn is_loading(&self) -> bool {
-        !self.has_scheduler() || self.catalog().entries.iter().any(|entry| entry.state == State::Loading)
+        !self.expects_scheduler() || self.catalog().entries.iter().any(|entry| entry.state == State::Loading)
     }
 }
 

@@ -3,31 +3,34 @@
 //! Invariants:
 //! 1. When the way to a node breaks, or does not come about, all that is on it comes back.
 //! 2. A way leads to one start of a node: one that was started again is another.
-//! 3. A gateway that lost its scheduler keeps trying, and keeps what it knows of models meanwhile.
+//! 3. A gateway that lost its scheduler keeps trying, all addresses in turn, and keeps what it knows of models meanwhile.
+//! 4. It does not follow a scheduler that led before one that it has followed.
 
 use crate::core::Clock;
-use crate::{Gateway, Links, OrderOutcome};
+use crate::{Gateway, Links, OrderOutcome, flights};
 use anyhow::{Context, Result};
+use policy::{Span, Time};
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
-use rpc::{Answer, Arrival, Failure, Incarnation, Order, OrderError, Part, ReplyTo, WorkerId, session_of, timing};
+use rpc::leader::{Fence, Rest, Search};
+use rpc::{Answer, Arrival, Failure, Incarnation, Order, OrderError, Part, ReplyTo, WorkerId, timing};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-fn duration(span: policy::Span) -> Duration {
+fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.nanos())
 }
 
 /// Where the rest of the cluster is.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    /// The scheduler, as `http://host:port` or `https://host:port`.
-    pub scheduler: String,
+    /// The schedulers, each as `http://host:port` or `https://host:port`. One of them leads.
+    pub schedulers: Vec<String>,
     /// The join token.
     pub token: Option<String>,
     /// Who vouches for certificates, in PEM.
@@ -62,8 +65,8 @@ impl Remote {
 /// What is on its way to the scheduler and to nodes.
 struct Ways {
     remote: Remote,
-    /// The session's number, and the way to the scheduler.
-    up: Mutex<Option<(u32, mpsc::UnboundedSender<proto::FromGateway>)>>,
+    /// The session, and the way to its scheduler.
+    up: Mutex<Option<(flights::Session, mpsc::UnboundedSender<proto::FromGateway>)>>,
     orders: Mutex<HashMap<u64, oneshot::Sender<Result<(), OrderError>>>>,
     next_order: AtomicU64,
     nodes: Mutex<HashMap<Incarnation, mpsc::UnboundedSender<Part>>>,
@@ -80,7 +83,7 @@ pub fn start(remote: Remote) -> Arc<Gateway> {
         nodes: Mutex::default(),
         runtime: tokio::runtime::Handle::current(),
     });
-    let gateway = Arc::new(Gateway::alone(ways.clone(), Clock::Machine(std::time::Instant::now())));
+    let gateway = Arc::new(Gateway::alone(ways.clone(), Clock::Machine(Instant::now())));
     tokio::spawn(stay_connected(gateway.clone(), ways));
     gateway
 }
@@ -90,16 +93,20 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Links for Arc<Ways> {
-    fn announce(&self, arrival: Arrival) -> bool {
+    fn announce(&self, session: flights::Session, arrival: Arrival) -> bool {
         let up = lock(&self.up);
-        let session = session_of(arrival.request);
-        let Some((_, send)) = up.as_ref().filter(|(number, _)| *number == session) else { return false };
+        let Some((_, send)) = up.as_ref().filter(|(present, _)| *present == session) else { return false };
         let message = proto::from_gateway::Message::Arrival(cluster::from_arrival(arrival));
         send.send(proto::FromGateway { message: Some(message) }).is_ok()
     }
 
     fn send_part(&self, part: Part) {
         self.carry(part);
+    }
+
+    fn withdraw(&self, request: u64, model: u32) {
+        // Another session has no such request.
+        self.say(proto::from_gateway::Message::Withdrawn(proto::Withdrawn { request, model }));
     }
 
     fn undelivered(&self, worker: WorkerId, batch: u64, nobody: bool) {
@@ -209,7 +216,7 @@ pub struct Waiting(Mutex<HashMap<(u64, u64), Box<dyn ReplyTo>>>);
 impl Waiting {
     /// A part as it is sent; who is to be told of its answers is kept here.
     pub fn keep(&self, part: Part) -> proto::Part {
-        let Part { worker, batch, model, size, absent, .. } = part;
+        let Part { term, worker, batch, model, size, absent, .. } = part;
         let mut waiting = lock(&self.0);
         let payloads = part.payloads.into_iter().map(|payload| {
             let inputs = payload.inputs.iter().map(cluster::from_tensor).collect();
@@ -217,7 +224,8 @@ impl Waiting {
             proto::Payload { request: payload.request, inputs }
         });
         let payloads = payloads.collect();
-        proto::Part { worker: worker.0, batch, model, size: size as u32, payloads, absent: absent as u32 }
+        let (term, size, absent) = (term.0, size as u32, absent as u32);
+        proto::Part { worker: worker.0, batch, model, size, payloads, absent, term }
     }
 
     /// Tells who waits for it what a node answered.
@@ -239,58 +247,108 @@ impl Waiting {
     }
 }
 
+/// A stream to a scheduler that leads.
+struct Session {
+    messages: tonic::Streaming<proto::ToGateway>,
+    send: mpsc::UnboundedSender<proto::FromGateway>,
+}
+
 async fn stay_connected(gateway: Arc<Gateway>, ways: Arc<Ways>) {
+    let began = Instant::now();
+    let now = || Time::from_nanos(began.elapsed().as_nanos() as u64);
+    let (mut search, mut fence) = (Search::new(now(), ways.remote.schedulers.len()), Fence::default());
     loop {
-        if let Err(error) = listen(&gateway, &ways).await {
-            tracing::warn!(error = format!("{error:#}"), "the scheduler cannot be reached; trying again");
+        let attempt = search.attempt();
+        let url = &ways.remote.schedulers[attempt.address];
+        let joined = tokio::time::timeout(duration(attempt.limit), join(&ways, url, &mut fence)).await;
+        match joined.context("wait for the scheduler").flatten() {
+            Ok(session) => {
+                let Err(error) = listen(&gateway, &ways, session, &search).await;
+                tracing::warn!(scheduler = url, error = format!("{error:#}"), "the scheduler is gone; looking for one");
+                *lock(&ways.up) = None;
+                lock(&ways.orders).clear();
+                gateway.session_over();
+                search.lost(now());
+            }
+            Err(error) => {
+                let Rest { wait, loud } = search.failed(now());
+                let error = format!("{error:#}");
+                match loud {
+                    true => tracing::warn!(scheduler = url, error, "the scheduler cannot be reached; trying again"),
+                    false => tracing::debug!(scheduler = url, error, "the scheduler cannot be reached; trying again"),
+                }
+                tokio::time::sleep(duration(wait)).await;
+            }
         }
-        *lock(&ways.up) = None;
-        lock(&ways.orders).clear();
-        gateway.session_over();
-        tokio::time::sleep(duration(timing::REJOIN)).await;
     }
 }
 
-/// Does what the scheduler says until the stream ends.
-async fn listen(gateway: &Arc<Gateway>, ways: &Ways) -> Result<()> {
-    let channel = ways.remote.connect(&ways.remote.scheduler).await?;
+/// Joins the scheduler at an address, if it leads.
+async fn join(ways: &Ways, url: &str, fence: &mut Fence) -> Result<Session> {
+    let channel = ways.remote.connect(url).await?;
     let mut client =
         proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let (send, outgoing) = mpsc::unbounded_channel();
-    let request = ways.remote.request(UnboundedReceiverStream::new(outgoing))?;
-    let joining = tokio::time::timeout(duration(timing::CONNECT), client.gateway(request)).await;
-    let messages = joining.context("wait for the scheduler")?.context("join the cluster")?.into_inner();
-    let heart = send.clone();
+    let mut request = ways.remote.request(UnboundedReceiverStream::new(outgoing))?;
+    cluster::say_term(request.metadata_mut(), fence.highest());
+    let answer = client.gateway(request).await.context("join the cluster")?;
+    anyhow::ensure!(
+        fence.admits(cluster::said_term(answer.metadata())),
+        "join the cluster: another scheduler leads since"
+    );
+    Ok(Session { messages: answer.into_inner(), send })
+}
+
+/// Does what the scheduler says until the stream ends, or nothing comes for too long.
+async fn listen(
+    gateway: &Arc<Gateway>,
+    ways: &Ways,
+    session: Session,
+    search: &Search,
+) -> Result<std::convert::Infallible> {
+    let heart = session.send.clone();
+    let heard = AtomicU64::new(0);
     let beating = async {
         let mut beat = tokio::time::interval(duration(timing::HEARTBEAT));
+        // After a pause of this process, the scheduler has as long as ever to be heard.
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut unheard, mut seen) = (Span::ZERO, 0);
         loop {
             beat.tick().await;
             let message = Some(proto::from_gateway::Message::Heartbeat(true));
             if heart.send(proto::FromGateway { message }).is_err() {
-                return;
+                return anyhow::anyhow!("the scheduler hung up");
+            }
+            let now = heard.load(Relaxed);
+            unheard = if now == seen { unheard + timing::HEARTBEAT } else { Span::ZERO };
+            seen = now;
+            if search.gives_up(unheard) {
+                return anyhow::anyhow!("the scheduler says nothing");
             }
         }
     };
     tokio::select! {
-        ended = obey(gateway, ways, messages, send) => ended,
-        () = beating => anyhow::bail!("the scheduler hung up"),
+        biased;
+        ended = obey(gateway, ways, session, &heard) => ended,
+        error = beating => Err(error),
     }
 }
 
 async fn obey(
     gateway: &Arc<Gateway>,
     ways: &Ways,
-    mut messages: tonic::Streaming<proto::ToGateway>,
-    send: mpsc::UnboundedSender<proto::FromGateway>,
-) -> Result<()> {
+    session: Session,
+    heard: &AtomicU64,
+) -> Result<std::convert::Infallible> {
     use proto::to_gateway::Message;
+    let Session { mut messages, send } = session;
     while let Some(message) = messages.next().await {
         let message = message.context("hear from the scheduler")?.message;
         gateway.heard();
+        heard.fetch_add(1, Relaxed);
         match message {
             Some(Message::Welcome(number)) => {
-                *lock(&ways.up) = Some((number, send.clone()));
-                gateway.joined(number);
+                *lock(&ways.up) = Some((gateway.joined(number), send.clone()));
                 tracing::info!(number, "joined the cluster");
             }
             Some(Message::Heartbeat(_)) => {}
@@ -324,7 +382,8 @@ mod tests {
         let answer = Box::new(move |answer| send.send(answer).unwrap());
         let payloads = vec![Payload { request, inputs: [].into(), answer }];
         let (worker, node, address) = (WorkerId(1), Incarnation(0), "".into());
-        (Part { worker, node, address, model: 0, batch, size: 1, payloads, absent: 0 }, answers)
+        let term = rpc::Term::default();
+        (Part { term, worker, node, address, model: 0, batch, size: 1, payloads, absent: 0 }, answers)
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Statistics {
     pub invalid: AtomicU64,
     /// Refused, by [`Refused`].
     pub refused: [AtomicU64; Refused::ALL.len()],
+    /// Not answered: the client went away.
+    pub withdrawn: AtomicU64,
     /// Not yet answered.
     pub pending: AtomicU64,
     /// Rows of answered requests.
@@ -61,6 +63,7 @@ impl Default for Statistics {
             failed: zero(),
             invalid: zero(),
             refused: std::array::from_fn(|_| zero()),
+            withdrawn: zero(),
             pending: zero(),
             rows: zero(),
             batches: zero(),

@@ -4,8 +4,9 @@ mod support;
 
 use gateway::http::{Administration, Encoding, Hosts, HttpConfig, Keys, Limits, pack, tls};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use support::{Client, NEVER, ask, echo_body, ended, start, wait_for};
+use support::{Client, HELD, NEVER, ask, echo_body, ended, start, wait_for};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}"#;
@@ -37,6 +38,31 @@ async fn one_connection_serves_many_requests_also_pipelined() {
         assert_eq!(client.answer().await.unwrap().json()["id"], number.to_string());
         assert_eq!(client.answer().await.unwrap().status, 200);
     }
+}
+
+#[tokio::test]
+async fn the_request_of_a_client_that_goes_away_is_taken_back_from_the_scheduler() {
+    let served = start(Default::default()).await;
+    let mut stays = Client::connect(served.address).await;
+    stays.request("POST", "/v2/models/held/infer", &[], BODY.as_bytes()).await;
+    wait_for("the first request", async || served.gateway.in_flight() == 1).await;
+    let mut goes = Client::connect(served.address).await;
+    goes.request("POST", "/v2/models/held/infer", &[], BODY.as_bytes()).await;
+    wait_for("the second request", async || served.gateway.in_flight() == 2).await;
+    drop(goes);
+    wait_for("the scheduler to be told", async || !served.withdrawn.lock().unwrap().is_empty()).await;
+    assert_eq!(served.gateway.in_flight(), 1);
+    served.held.send_replace(false);
+    assert_eq!(stays.answer().await.unwrap().status, 200);
+    // One that was answered is not taken back when its client goes.
+    drop(stays);
+    served.stop.send(()).unwrap();
+    ended(served.task).await;
+    let withdrawn = served.withdrawn.lock().unwrap();
+    let second = rpc::request_id(1, 1, 0);
+    assert_eq!(*withdrawn, [(second, HELD)]);
+    let statistics = served.gateway.statistics("held", 1);
+    assert_eq!([&statistics.withdrawn, &statistics.good].map(|count| count.load(Relaxed)), [1, 1]);
 }
 
 #[tokio::test]

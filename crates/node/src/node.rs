@@ -86,6 +86,7 @@ impl Node {
                     None => self.emulated.stop(worker),
                 }
             }
+            ToNode::Heartbeat => {}
         }
     }
 

@@ -2,19 +2,24 @@
 //!
 //! It joins, does what the scheduler says and serves gateways that bring batches. It outlives its schedulers: when one
 //! is gone its workers finish what they have and stay, and the next one is told of them (`roster.rs`).
+//!
+//! Of several schedulers it follows the one that leads. It takes no orders, and no batches, that come from one which led
+//! before (`rpc::leader`).
 
 use crate::roster::Roster;
 use crate::scheduler_link::SchedulerLink;
 use crate::{Config, Node};
 use anyhow::{Context, Result};
 use policy::placement::nodes::Capacity;
+use policy::{Span, Time};
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
 use rpc::connections::Connections;
-use rpc::{Answer, FromNode, Incarnation, NodeHello, Part, Payload, ReplyTo, WorkerId, timing};
+use rpc::leader::{Fence, Rest, Search};
+use rpc::{Answer, FromNode, Incarnation, NodeHello, Part, Payload, ReplyTo, Term, WorkerId, timing};
 use share_client::Gpus;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -25,15 +30,18 @@ use tonic::{Request, Response, Status, Streaming};
 /// The most connections at a time. A gateway has one.
 const CONNECTIONS_MAX: usize = 4_096;
 
-fn duration(span: policy::Span) -> Duration {
+/// Why a scheduler is left.
+const LATER: &str = "another scheduler leads since";
+
+fn duration(span: Span) -> Duration {
     Duration::from_nanos(span.nanos())
 }
 
 /// How a node joins a cluster.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    /// The scheduler, as `http://host:port` or `https://host:port`.
-    pub scheduler: String,
+    /// The schedulers, each as `http://host:port` or `https://host:port`. One of them leads.
+    pub schedulers: Vec<String>,
     /// The join token; gateways must bring it too.
     pub token: Option<String>,
     /// Who vouches for the scheduler's certificate, in PEM.
@@ -60,7 +68,8 @@ pub async fn run(
     let patience = config.drain_timeout;
     let membership = Arc::new(Membership { capacity: capacity(), ..Membership::default() });
     let node = Arc::new(Node::start(config, tokio::runtime::Handle::current(), membership.clone())?);
-    let door = Door { node: Arc::downgrade(&node), incarnation, token: remote.token.clone() };
+    let (token, own) = (remote.token.clone(), membership.clone());
+    let door = Door { node: Arc::downgrade(&node), incarnation, token, membership: own };
     let service = proto::node_server::NodeServer::new(door)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -104,6 +113,7 @@ struct Membership {
 #[derive(Default)]
 struct State {
     roster: Roster,
+    fence: Fence,
     scheduler: Option<mpsc::UnboundedSender<proto::FromNode>>,
 }
 
@@ -197,19 +207,44 @@ async fn end(mut node: Arc<Node>) {
 }
 
 async fn stay_joined(remote: &Remote, incarnation: Incarnation, node: &Arc<Node>, membership: &Membership) {
+    let began = Instant::now();
+    let now = || Time::from_nanos(began.elapsed().as_nanos() as u64);
+    let mut search = Search::new(now(), remote.schedulers.len());
     loop {
-        if let Err(error) = join(remote, incarnation, node, membership).await {
-            tracing::warn!(error = format!("{error:#}"), "the scheduler cannot be reached; trying again");
+        let attempt = search.attempt();
+        let url = &remote.schedulers[attempt.address];
+        let joining = tokio::time::timeout(duration(attempt.limit), join(remote, url, incarnation, membership)).await;
+        match joining.context("wait for the scheduler").flatten() {
+            Ok(session) => {
+                tracing::info!(scheduler = url, "joined the cluster");
+                let Err(error) = obey(session, node, membership, &search).await;
+                tracing::warn!(scheduler = url, error = format!("{error:#}"), "the scheduler is gone; looking for one");
+                membership.part();
+                search.lost(now());
+            }
+            Err(error) => {
+                membership.part();
+                let Rest { wait, loud } = search.failed(now());
+                let error = format!("{error:#}");
+                match loud {
+                    true => tracing::warn!(scheduler = url, error, "the scheduler cannot be reached; trying again"),
+                    false => tracing::debug!(scheduler = url, error, "the scheduler cannot be reached; trying again"),
+                }
+                tokio::time::sleep(duration(wait)).await;
+            }
         }
-        membership.part();
-        tokio::time::sleep(duration(timing::REJOIN)).await;
     }
 }
 
-/// Does what the scheduler says until the stream ends.
-async fn join(remote: &Remote, incarnation: Incarnation, node: &Arc<Node>, membership: &Membership) -> Result<()> {
-    let url = &remote.scheduler;
-    let endpoint = Endpoint::from_shared(url.clone()).with_context(|| format!("understand the address {url}"))?;
+/// A stream from a scheduler that leads, and its term.
+struct Session {
+    instructions: Streaming<proto::ToNode>,
+    term: Term,
+}
+
+/// Joins the scheduler at an address, if it leads.
+async fn join(remote: &Remote, url: &str, incarnation: Incarnation, membership: &Membership) -> Result<Session> {
+    let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("understand the address {url}"))?;
     let mut endpoint = endpoint
         .tcp_nodelay(true)
         .connect_timeout(duration(timing::CONNECT))
@@ -222,23 +257,44 @@ async fn join(remote: &Remote, incarnation: Incarnation, node: &Arc<Node>, membe
     let outgoing = membership.join(remote, incarnation);
     let mut request = Request::new(UnboundedReceiverStream::new(outgoing));
     cluster::introduce(&mut request, remote.token.as_deref())?;
+    cluster::say_term(request.metadata_mut(), membership.lock().fence.highest());
     let mut client =
         proto::scheduler_client::SchedulerClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let joining = tokio::time::timeout(duration(timing::CONNECT), client.node(request)).await;
-    let mut instructions = joining.context("wait for the scheduler")?.context("join the cluster")?.into_inner();
-    tracing::info!(scheduler = url, "joined the cluster");
+    let answer = client.node(request).await.context("join the cluster")?;
+    let term = cluster::said_term(answer.metadata());
+    anyhow::ensure!(membership.lock().fence.admits(term), "join the cluster: {LATER}");
+    Ok(Session { instructions: answer.into_inner(), term })
+}
+
+/// Does what the scheduler says until the stream ends, nothing comes for too long, or another one leads.
+async fn obey(
+    session: Session,
+    node: &Arc<Node>,
+    membership: &Membership,
+    search: &Search,
+) -> Result<std::convert::Infallible> {
+    let Session { mut instructions, term } = session;
     let mut beat = tokio::time::interval(duration(timing::HEARTBEAT));
+    // After a pause of this process, the scheduler has as long as ever to be heard.
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut unheard = Span::ZERO;
     loop {
         let instruction = tokio::select! {
+            biased;
+            instruction = instructions.next() => instruction.context("the scheduler hung up")?,
             _ = beat.tick() => {
                 membership.lock().say(FromNode::Heartbeat);
+                unheard += timing::HEARTBEAT;
+                anyhow::ensure!(!search.gives_up(unheard), "the scheduler says nothing");
+                anyhow::ensure!(membership.lock().fence.highest() == term, LATER);
                 continue;
             }
-            instruction = instructions.next() => instruction.context("the scheduler hung up")?,
         };
+        unheard = Span::ZERO;
         let instruction = cluster::to_instruction(instruction.context("hear from the scheduler")?)?;
         let refused = {
             let mut state = membership.lock();
+            anyhow::ensure!(state.fence.highest() == term, LATER);
             state.roster.on_instruction(&instruction).map(|instead| state.say(instead))
         };
         if refused.is_none() {
@@ -253,6 +309,7 @@ struct Door {
     node: Weak<Node>,
     incarnation: Incarnation,
     token: Option<String>,
+    membership: Arc<Membership>,
 }
 
 #[tonic::async_trait]
@@ -270,7 +327,7 @@ impl proto::node_server::Node for Door {
         }
         let mut parts = request.into_inner();
         let (send, answers) = mpsc::unbounded_channel();
-        let node = self.node.clone();
+        let (node, membership) = (self.node.clone(), self.membership.clone());
         tokio::spawn(async move {
             while let Some(Ok(part)) = parts.next().await {
                 let part = match to_part(part, &send) {
@@ -280,6 +337,11 @@ impl proto::node_server::Node for Door {
                         return;
                     }
                 };
+                if !membership.lock().fence.admits(part.term) {
+                    let failure = rpc::Failure::NotRun("the scheduler that granted it no longer leads".into());
+                    crate::batch::fail(part.payloads, &failure);
+                    continue;
+                }
                 match node.upgrade() {
                     Some(node) => node.run(part),
                     None => {
@@ -318,6 +380,7 @@ fn to_part(
         Ok(Payload { request, inputs: inputs.into(), answer })
     };
     Ok(Part {
+        term: Term(part.term),
         worker: WorkerId(part.worker),
         node: Incarnation::default(),
         address: "".into(),

@@ -41,7 +41,7 @@ impl Roster {
             ToNode::Stop { worker } if !self.workers.contains_key(worker) => {
                 return Some(FromNode::Stopped { worker: *worker });
             }
-            ToNode::Stop { .. } | ToNode::Stretch { .. } => None,
+            ToNode::Stop { .. } | ToNode::Stretch { .. } | ToNode::Heartbeat => None,
         };
         if let Some((worker, spec)) = spec {
             self.workers.entry(worker).or_insert(Member { spec, ready: None });

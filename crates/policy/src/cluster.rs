@@ -2,7 +2,7 @@
 //!
 //! Invariants, held here so that no policy can break them:
 //! 1. A request is in exactly one place: a lane, or a batch on a GPU. It leaves by being answered: its batch
-//!    finished, or it was refused.
+//!    finished, or it was refused; or it is withdrawn while it waits.
 //! 2. A GPU's batches run one after the other in the order given; `free_at` is when the last of them should
 //!    be over.
 //! 3. A GPU is *available* when it may be given a batch: it is alive, not leaving, and idle or due to be idle
@@ -93,6 +93,8 @@ pub struct Cluster {
     pub offered: Vec<u64>,
     /// Requests that were refused, by model id.
     pub refused: Vec<u64>,
+    /// Requests that were withdrawn, by model id.
+    pub withdrawn: Vec<u64>,
     /// Arrival rates by model id.
     pub rates: Vec<RateEstimate>,
     /// What lies between a decision and its effect.
@@ -127,6 +129,7 @@ impl Cluster {
             gpus: Vec::new(),
             offered: vec![0; models.len()],
             refused: vec![0; models.len()],
+            withdrawn: vec![0; models.len()],
             models,
             lanes,
             network,
@@ -151,6 +154,7 @@ impl Cluster {
         self.rates.push(RateEstimate::new(model.expected_gap));
         self.offered.push(0);
         self.refused.push(0);
+        self.withdrawn.push(0);
         self.models.push(model);
         self.changes += 1;
         id

@@ -1,7 +1,8 @@
 //! The dispatcher: requests and GPUs in, batches and refusals out.
 //!
 //! A pure state machine around a [`Policy`]. It keeps the books (see [`Cluster`]) so that whatever the policy
-//! does, every request is answered exactly once: it finishes in a batch, or it is refused with a reason. The
+//! does, every request is answered exactly once: it finishes in a batch, or it is refused with a reason. One that
+//! waits may be withdrawn instead, and is then not answered at all. The
 //! policy only chooses which lane runs on which GPU, when, and in what size.
 //!
 //! What it does not do: read a clock, wait, fail. Bad input is stopped before it gets here; a broken
@@ -17,6 +18,13 @@ use std::ops::Range;
 pub enum Event {
     /// A request came.
     Arrived(Request),
+    /// Nobody waits for the answer to this request any more. One that is in a batch, or was answered, is ignored.
+    Withdrawn {
+        /// Which one.
+        request: RequestId,
+        /// What it asked for.
+        model: ModelId,
+    },
     /// The batch with this serial number is over. Word of a batch the GPU no longer has is ignored.
     BatchDone {
         /// Where it ran.
@@ -120,7 +128,7 @@ pub trait Policy: Send {
         LaneId(request.model.0)
     }
 
-    /// A lane changed: someone came, came back, or lost the last chance and was refused.
+    /// A lane changed: someone came, came back, was withdrawn, or lost the last chance and was refused.
     fn on_queue(&mut self, context: &mut Context, lane: LaneId);
 
     /// A GPU became available.
@@ -370,6 +378,18 @@ impl<P: Policy> Dispatcher<P> {
                     context.cluster.watch_head(lane, self.patient);
                 }
                 self.policy.on_queue(&mut context, lane);
+            }
+            Event::Withdrawn { request, model } => {
+                let lanes = (0..context.cluster.lanes.len()).map(LaneId::new);
+                for lane in lanes.filter(|lane| context.cluster.model_of(*lane) == model).collect::<Vec<_>>() {
+                    let Some(place) = context.cluster.lanes[lane.index()].queue.remove(request) else { continue };
+                    context.cluster.withdrawn[model.index()] += 1;
+                    if place == 0 {
+                        context.cluster.watch_head(lane, self.patient);
+                    }
+                    self.policy.on_queue(&mut context, lane);
+                    return;
+                }
             }
             Event::BatchDone { gpu, batch } => {
                 let state = &mut context.cluster.gpus[gpu.index()];

@@ -54,6 +54,7 @@ pub fn write_input(out: &mut String, now: Time, input: &Input) {
             let Request { id, model, arrival, deadline } = request;
             line(format_args!("arrive {} {} {} {}", id.0, model.0, arrival.nanos(), deadline.nanos()));
         }
+        Input::Event(Event::Withdrawn { request, model }) => line(format_args!("withdraw {} {}", request.0, model.0)),
         Input::Event(Event::BatchDone { gpu, batch }) => line(format_args!("done {} {batch}", gpu.0)),
         Input::Event(Event::Preempted(gpu)) => line(format_args!("preempted {}", gpu.0)),
         Input::Event(Event::GpuJoined { gpu, kind }) => line(format_args!("join {} {}", gpu.0, kind.0)),
@@ -121,6 +122,10 @@ pub fn read_input(line: &str) -> Result<(Time, Input), String> {
             let (arrival, deadline) =
                 (Time::from_nanos(number(words.next())?), Time::from_nanos(number(words.next())?));
             Input::Event(Event::Arrived(Request { id, model, arrival, deadline }))
+        }
+        "withdraw" => {
+            let (request, model) = (RequestId(number(words.next())?), ModelId(small(words.next())?));
+            Input::Event(Event::Withdrawn { request, model })
         }
         "done" => {
             let (gpu, batch) = (GpuId(small(words.next())?), number(words.next())?);
@@ -279,6 +284,7 @@ fn check_ids(recorder: &Recorder, input: &Input) -> Result<(), String> {
         Input::Model(_) | Input::Timer => Ok(()),
         Input::Table(id, ..) => model(*id),
         Input::Event(Event::Arrived(request)) => model(request.model),
+        Input::Event(Event::Withdrawn { model: id, .. }) => model(*id),
         Input::Event(Event::GpuJoined { gpu, .. }) => match cluster.gpus.get(gpu.index()) {
             Some(there) if there.alive => Err(format!("GPU {} joined twice", gpu.0)),
             _ => Ok(()),
@@ -323,6 +329,11 @@ mod tests {
                 }
                 2 => Input::Table(ModelId(number % models), GpuType(0), line.clone()),
                 3 => Input::Timer,
+                4 if next > 0 => {
+                    // Any of the last few, of any model: it may wait, be in a batch or have been answered.
+                    let request = RequestId(next - u64::from(*number % 8).min(next - 1));
+                    Input::Event(Event::Withdrawn { request, model: ModelId(number % models) })
+                }
                 _ => {
                     next += 1;
                     let deadline = now + Span::from_millis(u64::from(*number % 50));

@@ -66,6 +66,13 @@ impl Queue {
         }
     }
 
+    /// Takes out a request wherever in line it is; its place.
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<usize> {
+        let place = self.ring.iter().position(|waiting| waiting.id == id)?;
+        self.ring.remove(place);
+        Some(place)
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Request> {
         self.ring.pop_front()
     }

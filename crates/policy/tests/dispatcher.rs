@@ -108,6 +108,7 @@ fn step() -> impl Strategy<Value = Step> {
     let gpu = || 0..12usize;
     prop_oneof![
         80 => (0..12usize, own).prop_map(|(model, hundredths)| Step::Arrive { model, hundredths }),
+        8 => (0..200usize).prop_map(Step::Withdraw),
         4 => gpu().prop_map(Step::Join),
         3 => gpu().prop_map(Step::Leave),
         4 => gpu().prop_map(Step::Lose),

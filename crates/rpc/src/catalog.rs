@@ -13,6 +13,10 @@ pub struct Catalog {
     /// Whether a scheduler has said which models there are.
     #[serde(default = "known")]
     pub known: bool,
+    /// Whether the scheduler has just begun to lead and nodes that have workers may be on their way: a model that is
+    /// loading may have had workers all the time.
+    #[serde(default)]
+    pub settling: bool,
 }
 
 fn known() -> bool {
@@ -142,7 +146,7 @@ impl Catalog {
     /// The catalog for gateways and whoever asks them: without the values of variables.
     pub fn without_secrets(&self) -> Catalog {
         let entry = |entry: &Entry| Entry { spec: without_secrets(&entry.spec), ..entry.clone() };
-        Catalog { entries: self.entries.iter().map(entry).collect(), known: self.known }
+        Catalog { entries: self.entries.iter().map(entry).collect(), known: self.known, settling: self.settling }
     }
 
     /// All versions of a model, lowest first.

@@ -3,6 +3,7 @@
 //! What comes from another machine is checked here: a message that makes no sense is an error with its name, and ends
 //! the stream that brought it.
 
+use crate::leader::Term;
 use crate::{
     Answer, Arrival, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent, Refusal,
     Running, Tensor, ToGateway, ToNode, WorkerId, session_of,
@@ -21,11 +22,13 @@ pub mod proto {
 use proto::{from_node, refuse, to_gateway, to_node};
 
 /// The version of the protocol. Raised whenever one side could misunderstand the other.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// The metadata in which whoever opens a stream says which version it speaks.
 pub const PROTOCOL_KEY: &str = "weft-protocol";
 /// The metadata in which a gateway says which node it expects at an address.
 pub const NODE_KEY: &str = "weft-node";
+/// The metadata in which a scheduler says its term, and a member the latest that it knows of.
+pub const TERM_KEY: &str = "weft-term";
 /// The largest message between machines: a batch of tensors, or a catalog. A larger one ends its stream.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// GPUs that a node may say it has; more are left out.
@@ -40,6 +43,17 @@ pub fn introduce<T>(request: &mut tonic::Request<T>, token: Option<&str>) -> Res
         request.metadata_mut().insert("authorization", value);
     }
     Ok(())
+}
+
+/// Says a term.
+pub fn say_term(metadata: &mut tonic::metadata::MetadataMap, term: Term) {
+    metadata.insert(TERM_KEY, term.0.into());
+}
+
+/// The term that was said; the earliest where none was.
+pub fn said_term(metadata: &tonic::metadata::MetadataMap) -> Term {
+    let said = metadata.get(TERM_KEY).and_then(|value| value.to_str().ok());
+    Term(said.and_then(|term| term.parse().ok()).unwrap_or(0))
 }
 
 /// Checks what [`introduce`] added; `who` is the one that asks, for the text.
@@ -127,6 +141,7 @@ pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
             model: grant.model,
             size: grant.size as u32,
             requests: grant.requests,
+            term: grant.term.0,
         }),
         ToGateway::Refuse { request, refusal } => {
             let refusal = match refusal {
@@ -160,6 +175,7 @@ pub fn from_decision(decision: ToGateway) -> proto::ToGateway {
 /// Leave to run requests, from the scheduler on another machine.
 pub fn to_grant(grant: proto::Grant) -> Result<ToGateway, Nonsense> {
     Ok(ToGateway::Run(Grant {
+        term: Term(grant.term),
         worker: WorkerId(grant.worker),
         node: Incarnation(grant.node),
         address: grant.address.into(),
@@ -311,6 +327,7 @@ pub fn from_instruction(instruction: ToNode) -> proto::ToNode {
             to_node::Message::Stretch(proto::Stretch { worker: worker.0, permille: to.permille() })
         }
         ToNode::Stop { worker } => to_node::Message::Stop(worker.0),
+        ToNode::Heartbeat => to_node::Message::Heartbeat(true),
     };
     proto::ToNode { message: Some(message) }
 }
@@ -335,6 +352,7 @@ pub fn to_instruction(message: proto::ToNode) -> Result<ToNode, Nonsense> {
             ToNode::Stretch { worker: WorkerId(stretch.worker), to }
         }
         Some(to_node::Message::Stop(worker)) => ToNode::Stop { worker: WorkerId(worker) },
+        Some(to_node::Message::Heartbeat(_)) => ToNode::Heartbeat,
     })
 }
 

@@ -13,6 +13,7 @@ pub mod share;
 pub mod profile;
 mod size;
 pub mod link;
+pub mod leader;
 pub mod catalog;
 mod workers;
 mod scaling;
@@ -23,6 +24,7 @@ pub mod connections;
 pub use catalog::{
     Catalog, Entry, Health, NodeView, NotFound, Order, OrderError, Overview, Source, State, WorkerState, WorkerView,
 };
+pub use leader::Term;
 pub use link::{
     Answer, Arrival, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Part, Payload, Refusal, ReplyTo,
     Running, ToGateway, ToNode, WorkerId, count_of, request_id, session_of, timing,

@@ -14,9 +14,11 @@
 //!
 //! Who is who, so that no restart is mistaken for what was there before:
 //! - a process has an [`Incarnation`], drawn at random when it starts;
-//! - a [`WorkerId`] begins with its scheduler's epoch, drawn at random when that starts;
+//! - a [`WorkerId`] begins with its scheduler's epoch, drawn at random when that starts, and so does a batch ([`batch_id`]);
+//! - a scheduler that leads has a [`Term`], later than those of all that led before it;
 //! - a request has a new id whenever it is announced to another session of a scheduler, or once more to the same.
 
+use crate::leader::Term;
 use crate::{Line, ModelInfo, ModelSpec, Percent, Tensor};
 use policy::Span;
 use policy::placement::nodes::Capacity;
@@ -80,6 +82,20 @@ pub const fn count_of(request: u64) -> u64 {
     (request >> ATTEMPT_BITS) & ((1 << COUNT_BITS) - 1)
 }
 
+const BATCH_EPOCH_BITS: u32 = 24;
+const BATCH_BITS: u32 = 64 - BATCH_EPOCH_BITS;
+
+/// The number of a worker's batch: with the epoch of the scheduler that granted it, so that two schedulers never mean
+/// different batches by one number.
+pub const fn batch_id(epoch: u32, serial: u64) -> u64 {
+    (epoch as u64) << BATCH_BITS | serial & ((1 << BATCH_BITS) - 1)
+}
+
+/// The so many-th batch of its worker it is. Starts again after more batches than a worker runs in three years.
+pub const fn serial_of(batch: u64) -> u64 {
+    batch & ((1 << BATCH_BITS) - 1)
+}
+
 /// A request that came, as the scheduler sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
@@ -114,6 +130,8 @@ pub enum ToGateway {
 /// Leave to run requests as one batch, or as a part of it.
 #[derive(Clone, Debug)]
 pub struct Grant {
+    /// Who gives it.
+    pub term: Term,
     /// Where.
     pub worker: WorkerId,
     /// The worker's node.
@@ -203,6 +221,8 @@ fn in_words(reason: policy::Reason) -> &'static str {
 
 /// Requests of one gateway on their way to a worker.
 pub struct Part {
+    /// Who gave leave to run them: a node takes none from a scheduler that no longer leads.
+    pub term: Term,
     /// The worker.
     pub worker: WorkerId,
     /// Its node.
@@ -302,6 +322,8 @@ pub enum ToNode {
         /// Which one.
         worker: WorkerId,
     },
+    /// The scheduler is there.
+    Heartbeat,
 }
 
 /// What a node tells the scheduler.
@@ -394,8 +416,18 @@ pub mod timing {
     /// How long after its deadline a request without an answer is answered by its gateway. An answer that is a little
     /// late may still be of use; one that is later than this is not waited for.
     pub const ANSWER_MARGIN: Span = Span::from_millis(100);
-    /// How long between two attempts to join.
+    /// How long between two attempts to join, when there has been no scheduler for a [`LEASE`].
     pub const REJOIN: Span = Span::from_millis(250);
+    /// The same before that, while a standby may be taking over. A takeover may take [`TAKEOVER`]; this is the part of
+    /// it that a member may lose by asking too early. A thousand members ask 50,000 times a second, for half a second.
+    pub const SEEK: Span = Span::from_millis(20);
+    /// How long no request may be answered when the leading scheduler dies and another is on standby: less than a
+    /// [`LEASE`], for which gateways let requests wait for a scheduler.
+    pub const TAKEOVER: Span = Span::from_millis(300);
+    /// How long the scheduler that leads may give no sign of life to those on standby before one of them takes its place.
+    /// One that died is replaced at once; this is for one that hangs. Longer than a write to a busy disk may keep a sign
+    /// of life back: a leader that is replaced while it is well ends, and somebody has to start it again.
+    pub const LEAD: Span = Span::from_secs(2);
     /// How long one attempt to join, or to reach a node, may take.
     pub const CONNECT: Span = Span::from_secs(2);
     /// How long a scheduler that starts waits for nodes that bring workers before it starts others: each has had time

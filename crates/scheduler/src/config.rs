@@ -1,7 +1,7 @@
 //! How the scheduler is set up.
 
 use policy::{Network, Span};
-use rpc::ModelSpec;
+use rpc::{ModelSpec, Term};
 use std::path::PathBuf;
 
 /// How the scheduler is set up.
@@ -19,6 +19,8 @@ pub struct Config {
     pub models: Vec<ModelSpec>,
     /// What the ids of this scheduler's workers begin with: another one at every start where nodes outlive it.
     pub epoch: u32,
+    /// Since when it leads, where others may take its place.
+    pub term: Term,
     /// How long nodes that bring workers along are waited for before others are started.
     pub settle: Span,
 }
@@ -28,6 +30,6 @@ impl Default for Config {
         let network =
             Network { response: Span::from_micros(500), jitter: Span::from_micros(500), ..Network::default() };
         let (policy, journal, dry_run, models) = ("weft".into(), None, false, Vec::new());
-        Config { policy, network, journal, dry_run, models, epoch: 0, settle: Span::ZERO }
+        Config { policy, network, journal, dry_run, models, epoch: 0, term: Term::default(), settle: Span::ZERO }
     }
 }

@@ -4,8 +4,8 @@
 //! the links that it was given. `thread.rs` drives it live, the simulated cluster in virtual time.
 //!
 //! Invariants:
-//! 1. Every request that arrives is answered by one `Refuse`, or by a `Run` whose batch ends; unless its gateway's
-//!    session is over, which announces it anew in the next.
+//! 1. Every request that arrives is answered by one `Refuse`, or by a `Run` whose batch ends; unless its client went
+//!    away, or its gateway's session is over, which announces it anew in the next.
 //! 2. A deployment that others may still send requests to keeps its queue: it is taken away a while after clients last
 //!    saw it, and only when nobody waits.
 //! 3. Who gave an order is told that it was carried out after the gateways were.
@@ -155,6 +155,9 @@ impl Driver {
             for gateway in self.gateways.values().filter(|gateway| gateway.link.is_leased() && !gateway.silent) {
                 gateway.link.send(ToGateway::Heartbeat);
             }
+            for node in self.nodes.values().filter(|node| node.link.is_leased() && !node.silent) {
+                node.link.send(ToNode::Heartbeat);
+            }
         }
         if now >= self.next_look {
             self.next_look = now + LOOK;
@@ -193,7 +196,7 @@ impl Driver {
         let entry = |deployment: &Deployment| deployment.entry(emulates);
         let mut entries: Vec<_> = self.models.values().filter(|model| model.is_listed()).map(entry).collect();
         entries.sort_by(|one, other| (&one.spec.name, one.spec.version).cmp(&(&other.spec.name, other.spec.version)));
-        Catalog { entries, known: true }
+        Catalog { entries, known: true, settling: self.settling > Span::ZERO }
     }
 
     /// A request came.
@@ -231,6 +234,14 @@ impl Driver {
         }
         let request = Request { id: RequestId(request), model: id, arrival, deadline };
         self.tell(pool, now, Input::Event(Event::Arrived(request)));
+    }
+
+    /// Nobody waits for the answer to a request any more: if it waits for a worker, it does no longer.
+    pub fn on_withdrawn(&mut self, now: Time, request: u64, model: u32) {
+        let Some(Place { pool, model }) = self.models.get(&model).and_then(|deployment| deployment.place) else {
+            return;
+        };
+        self.tell(pool, now, Input::Event(Event::Withdrawn { request: RequestId(request), model }));
     }
 
     pub(crate) fn refuse(&self, request: u64, refusal: Refusal) {
@@ -287,6 +298,7 @@ impl Driver {
             known => known.is_some(),
         });
         let size = requests.len();
+        let batch = rpc::link::batch_id(self.config.epoch, batch);
         let state = self.workers.get_mut(&worker).expect("who has a seat in a pool is a worker");
         let mut sessions: Vec<u32> = Vec::with_capacity(1);
         for request in &requests {
@@ -307,6 +319,7 @@ impl Driver {
             };
             let gateway = self.gateways.get(&session).expect("requests of others were taken out");
             gateway.link.send(ToGateway::Run(Grant {
+                term: self.config.term,
                 worker,
                 node: node.incarnation,
                 address: node.address.clone(),
@@ -426,6 +439,7 @@ impl Driver {
             profile.observe(now, flight.size, took);
         }
         if let Some(gpu) = gpu {
+            let batch = rpc::link::serial_of(batch);
             self.tell(pool, now, Input::Event(Event::BatchDone { gpu, batch }));
         }
     }
@@ -605,7 +619,9 @@ impl Driver {
 
     /// What becomes of a request whose model has no worker: a worker is started, and it waits for that or is refused.
     fn meets_nobody(&mut self, now: Time, number: u32, deadline: Time) -> Option<Refusal> {
-        let deployment = self.models.get(&number).filter(|deployment| deployment.life.ready() == 0)?;
+        // While nodes are on their way, some that have its workers may be among them.
+        let nobody = |deployment: &&Deployment| deployment.life.ready() == 0 && self.settling == Span::ZERO;
+        let deployment = self.models.get(&number).filter(nobody)?;
         let verdict = deployment.scaling.as_ref()?.admit(now, deadline - now);
         if !deployment.workers.iter().any(|worker| self.workers.contains_key(worker)) {
             self.scale(now, number);

@@ -12,6 +12,7 @@ mod session;
 mod worker;
 mod objective;
 pub mod store;
+pub mod lead;
 mod profile;
 mod readiness;
 mod pool;

@@ -61,7 +61,11 @@ impl Driver {
     pub(crate) fn watch_leases(&mut self, now: Time) {
         // A lease runs while the scheduler does: who was not heard of because nobody listened is heard first.
         let passed = (now - std::mem::replace(&mut self.watched, now)).min(timing::HEARTBEAT);
-        self.settling = self.settling - passed;
+        if self.settling > Span::ZERO {
+            self.settling = self.settling - passed;
+            // Gateways are told that what is still missing is not expected any more.
+            self.changed |= self.settling == Span::ZERO;
+        }
         let mut gone = Vec::new();
         for (session, gateway) in self.gateways.iter_mut().filter(|(_, gateway)| gateway.link.is_leased()) {
             gateway.unheard += passed;

@@ -2,16 +2,21 @@
 //!
 //! Each has one stream for as long as it is there: a session. A stream that ends means that its session is over.
 //! Whoever wants in brings the join token and speaks the same version of the protocol.
+//!
+//! A scheduler on standby listens too and sends everybody away at once, who then asks the next address. One that hears
+//! from a member that another scheduler has begun to lead since ends.
 
 use crate::{GatewayLink, NodeLink, Scheduler};
-use anyhow::Result;
+use anyhow::{Result, bail};
+use rpc::Term;
 use rpc::cluster::{self, MESSAGE_BYTES_MAX, proto};
 use rpc::connections::Connections;
 use rpc::link::SESSION_BITS;
 use rpc::{Catalog, Overview, ToGateway, ToNode, timing};
 use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
@@ -36,9 +41,64 @@ pub struct ServerConfig {
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Serves until `shutdown` is over. Then all sessions end, and so does the scheduler: nobody is waited for.
+/// What members are told by a scheduler that does not lead.
+const STANDBY: &str = "this scheduler is on standby: another one leads";
+const DEPOSED: &str = "another scheduler has begun to lead since";
+const ENDING: &str = "this scheduler is ending; join the next one";
+
+/// The scheduler of a process, as soon as it leads.
+#[derive(Clone, Default)]
+pub struct Office(Arc<OfficeState>);
+
+#[derive(Default)]
+struct OfficeState {
+    scheduler: OnceLock<Scheduler>,
+    /// A member knows of a later leader, of this term.
+    deposed: Notify,
+    later: AtomicU64,
+}
+
+impl Office {
+    /// From now on, members are let in to this one.
+    pub fn take(&self, scheduler: Scheduler) {
+        assert!(self.0.scheduler.set(scheduler).is_ok(), "a process leads once");
+    }
+
+    /// The scheduler that leads and decides; a member may know of a `later` one.
+    fn holder(&self, later: Term) -> Result<&Scheduler, Status> {
+        let Some(scheduler) = self.0.scheduler.get() else { return Err(Status::unavailable(STANDBY)) };
+        if scheduler.is_stopped() {
+            return Err(Status::unavailable(ENDING));
+        }
+        if later > scheduler.term() {
+            self.0.later.fetch_max(later.0, Relaxed);
+            self.0.deposed.notify_one();
+            return Err(Status::unavailable(DEPOSED));
+        }
+        Ok(scheduler)
+    }
+
+    /// Over when another scheduler leads for all that is known here.
+    async fn deposed(&self) {
+        let mut look = tokio::time::interval(Duration::from_nanos(timing::LEASE.nanos()));
+        loop {
+            tokio::select! {
+                () = self.0.deposed.notified() => return,
+                _ = look.tick() => {}
+            }
+            let Some(scheduler) = self.0.scheduler.get().cloned() else { continue };
+            // A disk may take its time.
+            if !tokio::task::spawn_blocking(move || scheduler.leads()).await.unwrap_or(false) {
+                return;
+            }
+        }
+    }
+}
+
+/// Serves until `shutdown` is over. Then all sessions end, and so does the scheduler: nobody is waited for. Fails when
+/// another scheduler has begun to lead.
 pub async fn serve(
-    scheduler: Scheduler,
+    office: Office,
     listener: TcpListener,
     config: ServerConfig,
     shutdown: impl Future<Output = ()>,
@@ -48,7 +108,7 @@ pub async fn serve(
     if let Some((certificate, key)) = config.identity {
         server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))?;
     }
-    let door = Door { scheduler: scheduler.clone(), token: config.token.map(Arc::from), sessions: Arc::default() };
+    let door = Door { office: office.clone(), token: config.token.map(Arc::from), sessions: Arc::default() };
     let service = proto::scheduler_server::SchedulerServer::new(door).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let incoming = Connections::new(listener, CONNECTIONS_MAX, Duration::from_nanos(timing::CONNECT.nanos()));
     let ended = Arc::new(Notify::new());
@@ -56,21 +116,31 @@ pub async fn serve(
     let serving =
         server.add_service(service).serve_with_incoming_shutdown(incoming, async move { until.notified().await });
     tokio::pin!(serving);
-    tokio::select! {
+    let deposed = tokio::select! {
         served = &mut serving => return Ok(served?),
-        () = shutdown => {}
+        () = shutdown => false,
+        () = office.deposed() => true,
+    };
+    if let Some(scheduler) = office.0.scheduler.get() {
+        let later = Term(office.0.later.load(Relaxed));
+        if later > scheduler.term() {
+            scheduler.surpass(later);
+        }
+        scheduler.stop();
     }
-    scheduler.stop();
     ended.notify_one();
     // A member that does not let go of its stream does not keep the scheduler.
     if let Ok(served) = tokio::time::timeout(END, serving).await {
         served?;
     }
+    if deposed {
+        bail!("lead: {DEPOSED}; start this one again and it waits for its turn, if it is told to with --standby");
+    }
     Ok(())
 }
 
 struct Door {
-    scheduler: Scheduler,
+    office: Office,
     token: Option<Arc<str>>,
     sessions: Arc<Mutex<Sessions>>,
 }
@@ -116,14 +186,16 @@ fn lock(sessions: &Mutex<Sessions>) -> MutexGuard<'_, Sessions> {
 }
 
 impl Door {
-    fn admit<T>(&self, request: &Request<T>, who: &str) -> Result<Session, Status> {
+    fn admit<T>(&self, request: &Request<T>, who: &str) -> Result<(Session, &Scheduler), Status> {
         cluster::admit(request, self.token.as_deref(), who).inspect_err(|status| {
             let from = request.remote_addr().map(|address| address.to_string()).unwrap_or_default();
             tracing::warn!(from, "a {who} is sent away: {}", status.message());
         })?;
+        // Whoever has the token is told who leads, and nobody else.
+        let scheduler = self.office.holder(cluster::said_term(request.metadata()))?;
         let number = lock(&self.sessions).open();
         let number = number.ok_or_else(|| Status::resource_exhausted("as many have joined as can"))?;
-        Ok(Session { number, sessions: self.sessions.clone() })
+        Ok((Session { number, sessions: self.sessions.clone() }, scheduler))
     }
 }
 
@@ -189,6 +261,13 @@ impl NodeLink for NodeStream {
     }
 }
 
+/// An answer that says since when its scheduler leads.
+fn with_term<T>(stream: T, term: Term) -> Response<T> {
+    let mut response = Response::new(stream);
+    cluster::say_term(response.metadata_mut(), term);
+    response
+}
+
 type Out<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -200,13 +279,13 @@ impl proto::scheduler_server::Scheduler for Door {
         &self,
         request: Request<Streaming<proto::FromGateway>>,
     ) -> Result<Response<Self::GatewayStream>, Status> {
-        let session = self.admit(&request, "gateway")?;
+        let (session, scheduler) = self.admit(&request, "gateway")?;
         let number = session.number;
         let (send, out) = mpsc::unbounded_channel();
         say(&send, proto::to_gateway::Message::Welcome(number));
         let closed = Arc::new(Notify::new());
         let link = GatewayStream { send: send.clone(), closed: closed.clone() };
-        let scheduler = self.scheduler.clone();
+        let (scheduler, term) = (scheduler.clone(), scheduler.term());
         scheduler.gateway_joined(number, link);
         let mut incoming = request.into_inner();
         tokio::spawn(async move {
@@ -239,6 +318,13 @@ impl proto::scheduler_server::Scheduler for Door {
                             Err(nonsense) => answer(Err(rpc::OrderError::Invalid(nonsense.to_string()))),
                         }
                     }
+                    Some(proto::from_gateway::Message::Withdrawn(proto::Withdrawn { request, model }))
+                        if rpc::session_of(request) == number =>
+                    {
+                        scheduler.withdrawn(request, model);
+                    }
+                    // Ids begin with the session: this is another one's.
+                    Some(proto::from_gateway::Message::Withdrawn(_)) => {}
                     Some(proto::from_gateway::Message::Undelivered(undelivered)) => {
                         let proto::Undelivered { worker, batch, nobody } = undelivered;
                         scheduler.undelivered(rpc::WorkerId(worker), batch, nobody);
@@ -250,11 +336,11 @@ impl proto::scheduler_server::Scheduler for Door {
             scheduler.gateway_lost(number);
             drop(session);
         });
-        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(out))))
+        Ok(with_term(Box::pin(UnboundedReceiverStream::new(out)), term))
     }
 
     async fn node(&self, request: Request<Streaming<proto::FromNode>>) -> Result<Response<Self::NodeStream>, Status> {
-        let session = self.admit(&request, "node")?;
+        let (session, scheduler) = self.admit(&request, "node")?;
         let number = session.number;
         let mut incoming = request.into_inner();
         let greeting = tokio::time::timeout(Duration::from_nanos(timing::CONNECT.nanos()), incoming.next()).await;
@@ -265,7 +351,7 @@ impl proto::scheduler_server::Scheduler for Door {
         let (send, out) = mpsc::channel(INSTRUCTIONS_MAX);
         let closed = Arc::new(Notify::new());
         let link = NodeStream { send: send.clone(), closed: closed.clone() };
-        let scheduler = self.scheduler.clone();
+        let (scheduler, term) = (scheduler.clone(), scheduler.term());
         scheduler.node_joined(number, hello, link);
         tokio::spawn(async move {
             let session = session;
@@ -288,6 +374,6 @@ impl proto::scheduler_server::Scheduler for Door {
             scheduler.node_lost(number);
             drop(session);
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(out))))
+        Ok(with_term(Box::pin(ReceiverStream::new(out)), term))
     }
 }

@@ -11,7 +11,8 @@
 //! 2. A line that cannot be read is written back byte for byte, until its model is deployed anew or undeployed.
 //! 3. A file that is there and is not whole is an error, never an empty store: files are made by renaming them too, so
 //!    nothing that Weft does leaves an empty one.
-//! 4. One process at a time: it holds a lock on `deployments.lock`, which ends with it.
+//! 4. One process at a time: it holds a lock on `deployments.lock`, which ends with it (`lock`). A scheduler that
+//!    others may take over from writes only while it leads (`lead`).
 //!
 //! Not covered: a disk that says that it has written what it has not.
 
@@ -19,23 +20,25 @@ mod disk;
 mod record;
 mod format;
 mod legacy;
+mod lock;
 mod repair;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use lock::{Beat, FolderLock};
 pub use record::{Record, Stored};
 pub use repair::{Repaired, Report, inspect, repair};
 
+use crate::lead::Lead;
 use anyhow::{Context, Result, bail};
 use disk::{Disk, Folder, WriteError};
 use format::{Contents, Line};
-use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The file of deployments in a state folder.
 const FILE: &str = "deployments.txt";
-const LOCK: &str = "deployments.lock";
 
 /// The deployments of a scheduler.
 pub struct Store {
@@ -47,8 +50,18 @@ pub struct Store {
 struct Place {
     folder: PathBuf,
     disk: Box<dyn Disk>,
-    /// Held for as long as the store is open.
-    _lock: Option<File>,
+    held: Held,
+}
+
+/// What keeps others from the store.
+enum Held {
+    /// For as long as it is open.
+    Lock { _lock: FolderLock },
+    /// For as long as this process leads.
+    Lead(Arc<dyn Lead>),
+    /// Nothing.
+    #[cfg(test)]
+    Nothing,
 }
 
 impl Store {
@@ -56,8 +69,24 @@ impl Store {
     pub fn open(folder: &Path) -> Result<Store> {
         private_folder(folder)?;
         let lock = lock(folder)?;
-        let place = Place { folder: folder.to_owned(), disk: Box::new(Folder(folder.to_owned())), _lock: Some(lock) };
-        Store::read(place)
+        Store::held(folder, Held::Lock { _lock: lock })
+    }
+
+    /// Opens the store of a state folder for the scheduler that leads.
+    pub fn led(folder: &Path, lead: Arc<dyn Lead>) -> Result<Store> {
+        Store::held(folder, Held::Lead(lead))
+    }
+
+    fn held(folder: &Path, held: Held) -> Result<Store> {
+        Store::read(Place { folder: folder.to_owned(), disk: Box::new(Folder(folder.to_owned())), held })
+    }
+
+    /// What its scheduler leads by, if others may take over.
+    pub(crate) fn lead(&self) -> Option<&Arc<dyn Lead>> {
+        match &self.place.as_ref()?.held {
+            Held::Lead(lead) => Some(lead),
+            _ => None,
+        }
     }
 
     /// A store that is forgotten with the process.
@@ -128,6 +157,11 @@ impl Store {
     fn write(&mut self, lines: Vec<Line>) -> Result<()> {
         if let Some(place) = &self.place {
             let path = place.folder.join(FILE);
+            if let Held::Lead(lead) = &place.held
+                && !lead.is_held()
+            {
+                bail!("write {}: another scheduler leads since; give it the order", path.display());
+            }
             disk::replace(&*place.disk, FILE, &format::write(&lines)).map_err(|error| explain(&path, &error))?;
         }
         self.lines = lines;
@@ -198,20 +232,16 @@ pub fn private_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn lock(folder: &Path) -> Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let path = folder.join(LOCK);
-    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let lock = opened.with_context(|| format!("open {}", path.display()))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => {
-            bail!(
-                "open the deployments in {}: another `weft` is running with them; stop it, or name another folder \
-                 with --state",
-                folder.display()
-            )
-        }
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
-    }
+fn lock(folder: &Path) -> Result<FolderLock> {
+    FolderLock::take(folder)?.with_context(|| {
+        format!(
+            "open the deployments in {}: another `weft` is running with them; stop it, or name another folder with --state",
+            folder.display()
+        )
+    })
+}
+
+/// Lets a file of a state folder hold this: all of it, or what it held before.
+pub(crate) fn replace_file(folder: &Path, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    disk::replace(&Folder(folder.to_owned()), name, bytes).map_err(|failed| failed.error)
 }

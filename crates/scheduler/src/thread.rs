@@ -9,16 +9,18 @@
 //! 2. Whoever gives the driver back looks at the queue once more: news that came meanwhile were left to them.
 //! 3. Whoever gives the driver back has set the alarm of the scheduler's thread for what is due next.
 //! 4. The driver is told things in the order of the queue. Orders have a queue of their own and come in between.
+//! 5. Another scheduler may lead when this one decides nothing more and has told all members so.
 
 use crate::alarm::Alarm;
 use crate::config::Config;
 use crate::deployment::Reply;
 use crate::driver::{Arrived, Driver};
+use crate::lead::Lead;
 use crate::link::{GatewayLink, NodeLink};
 use crate::store::Store;
 use anyhow::{Context, Result};
 use policy::Time;
-use rpc::{Arrival, FromNode, NodeHello, Order, OrderError, WorkerId};
+use rpc::{Arrival, FromNode, NodeHello, Order, OrderError, Term, WorkerId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -39,6 +41,7 @@ enum Message {
     NodeJoined(u32, NodeHello, Box<dyn NodeLink>),
     NodeLost(u32),
     Undelivered(WorkerId, u64, bool),
+    Withdrawn(u64, u32),
 }
 
 /// The scheduler. Clones reach the same one.
@@ -54,11 +57,15 @@ struct Shared {
     orders: Mutex<VecDeque<(Order, Reply)>>,
     alarm: Alarm,
     stopped: AtomicBool,
+    /// What it leads by, where others may take over.
+    lead: Option<Arc<dyn Lead>>,
+    term: Term,
 }
 
 impl Scheduler {
     /// Starts the scheduler with what it knew before and what the configuration asks for.
     pub fn start(config: Config, store: Store) -> Result<(Scheduler, std::thread::JoinHandle<()>)> {
+        let (lead, term) = (store.lead().cloned(), config.term);
         let driver = Driver::new(Time::ZERO, config, store).context("bring back what was deployed")?;
         let shared = Arc::new(Shared {
             origin: Instant::now(),
@@ -67,6 +74,8 @@ impl Scheduler {
             orders: Mutex::default(),
             alarm: Alarm::new()?,
             stopped: AtomicBool::new(false),
+            lead,
+            term,
         });
         let own = shared.clone();
         let thread = std::thread::Builder::new().name("scheduler".into());
@@ -88,6 +97,11 @@ impl Scheduler {
     pub fn order(&self, order: Order, reply: impl FnOnce(Result<(), OrderError>) + Send + 'static) {
         lock(&self.shared.orders).push_back((order, Box::new(reply)));
         self.shared.alarm.ring();
+    }
+
+    /// Nobody waits for the answer to a request any more, of the model with this number.
+    pub fn withdrawn(&self, request: u64, model: u32) {
+        self.send(Message::Withdrawn(request, model));
     }
 
     /// A gateway could not hand a batch to its node, or had `nobody` of it left to hand on.
@@ -127,6 +141,30 @@ impl Scheduler {
         self.shared.alarm.ring();
     }
 
+    /// Whether it decides: it was not told to end, and nobody else has begun to lead for all that is known here.
+    pub fn leads(&self) -> bool {
+        !self.shared.stopped.load(SeqCst) && self.shared.lead.as_ref().is_none_or(|lead| lead.is_held())
+    }
+
+    /// Whether it was told to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.shared.stopped.load(SeqCst)
+    }
+
+    /// A member has followed a scheduler of a later term: whoever leads next here has a later one than that, and members
+    /// follow it.
+    pub(crate) fn surpass(&self, term: Term) {
+        let surpassed = self.shared.lead.as_ref().map_or(Ok(()), |lead| lead.surpass(term));
+        if let Err(error) = surpassed {
+            tracing::warn!(error = format!("{error:#}"), "the term that a member has followed is not written down");
+        }
+    }
+
+    /// When it began to lead.
+    pub fn term(&self) -> Term {
+        self.shared.term
+    }
+
     fn send(&self, message: Message) {
         lock(&self.shared.news).push_back(message);
         self.shared.decide();
@@ -138,6 +176,8 @@ impl Shared {
     fn decide(&self) {
         while !lock(&self.news).is_empty() && !self.stopped.load(SeqCst) {
             match self.driver.try_lock() {
+                // It may have ended since.
+                Ok(_) if self.stopped.load(SeqCst) => return,
                 Ok(mut driver) => self.take_in(&mut driver),
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(_)) => panic!("the scheduler failed before"),
@@ -180,6 +220,7 @@ impl Shared {
             Message::GatewayLost(session) => driver.on_gateway_lost(now, session),
             Message::NodeJoined(number, hello, link) => driver.on_node_joined(now, number, hello, link),
             Message::NodeLost(number) => driver.on_node_lost(now, number),
+            Message::Withdrawn(request, model) => driver.on_withdrawn(now, request, model),
             Message::Undelivered(worker, batch, nobody) => driver.on_undelivered(now, worker, batch, nobody),
         }
     }
@@ -209,6 +250,10 @@ impl Shared {
         }
         for node in links.1.values() {
             node.link.close(ENDING);
+        }
+        // Everybody knows by now that this one decides nothing more.
+        if let Some(lead) = &self.lead {
+            lead.release();
         }
     }
 }

@@ -153,7 +153,7 @@ impl World {
                         self.nodes.remove(&worker);
                         self.driver.on_node(self.now, node, FromNode::Stopped { worker });
                     }
-                    ToNode::Virtual { .. } | ToNode::Stretch { .. } => {}
+                    ToNode::Virtual { .. } | ToNode::Stretch { .. } | ToNode::Heartbeat => {}
                 }
             }
         }

@@ -29,28 +29,31 @@ pub(super) struct Cluster<'a> {
     folder: PathBuf,
     ports: BTreeMap<Part, Ports>,
     parts: BTreeMap<Part, Server>,
+    /// In the order in which they are started.
+    order: Vec<Part>,
     /// Processes started so far, so that each has a log of its own.
     lives: usize,
 }
 
 impl<'a> Cluster<'a> {
     /// Starts all parts in an empty folder and waits until every model has every worker.
-    pub(super) fn start(workspace: &'a Workspace, weft: &Path, folder: &Path) -> Result<Cluster<'a>> {
+    pub(super) fn start(workspace: &'a Workspace, weft: &Path, folder: &Path, order: Vec<Part>) -> Result<Cluster<'a>> {
         if folder.exists() {
             std::fs::remove_dir_all(folder).with_context(|| format!("empty {}", folder.display()))?;
         }
         std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        let ports: BTreeMap<Part, Ports> = Part::all().into_iter().map(|part| (part, Ports::free())).collect();
+        let ports: BTreeMap<Part, Ports> = order.iter().map(|part| (*part, Ports::free())).collect();
         let settings = setup::worker_settings_of(workspace, weft)?;
         let echo = workspace.root.join("bench/models/echo.py");
         for part in ports.keys() {
-            let text = configuration(*part, &ports[&Part::Scheduler], &settings, &echo);
+            let text = configuration(*part, &ports, &settings, &echo);
             let path = folder.join(format!("{part}.toml"));
             std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         }
         let (weft, folder) = (weft.to_owned(), folder.to_owned());
-        let mut cluster = Cluster { workspace, weft, folder, ports, parts: BTreeMap::new(), lives: 0 };
-        for part in Part::all() {
+        let parts = BTreeMap::new();
+        let mut cluster = Cluster { workspace, weft, folder, ports, parts, order: order.clone(), lives: 0 };
+        for part in order {
             cluster.start_part(part)?;
         }
         let all = |gauges: &Gauges| gauges.nodes as usize == NODES && gauges.workers as usize >= WORKERS;
@@ -70,7 +73,10 @@ impl<'a> Cluster<'a> {
         let config = self.folder.join(format!("{part}.toml")).display().to_string();
         let [http, grpc, metrics] = [ports.http, ports.grpc, ports.metrics].map(|port| format!("127.0.0.1:{port}"));
         let words = match part {
-            Part::Scheduler => vec!["scheduler", &config, "--listen", &http],
+            Part::Scheduler | Part::Standby => match self.order.contains(&Part::Standby) {
+                true => vec!["scheduler", &config, "--listen", &http, "--standby"],
+                false => vec!["scheduler", &config, "--listen", &http],
+            },
             Part::Gateway(_) => vec!["gateway", &config, "--http", &http, "--grpc", &grpc, "--metrics", &metrics],
             Part::Node(_) => vec!["node", &config, "--address", &http, "--listen", &http],
         };
@@ -79,6 +85,11 @@ impl<'a> Cluster<'a> {
         let program = Program::new(&self.weft).arguments(words).folder(&self.workspace.root);
         self.parts.insert(part, Server::start(&name, program, ports, &self.folder)?);
         Ok(())
+    }
+
+    /// All parts, in the order in which they were started.
+    pub(super) fn order(&self) -> Vec<Part> {
+        self.order.clone()
     }
 
     /// Where gateways listen.
@@ -154,15 +165,19 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// What a part reads. Only the scheduler is told what to serve.
-fn configuration(part: Part, scheduler: &Ports, worker_settings: &str, echo: &Path) -> String {
+/// What a part reads. Only schedulers are told what to serve; two of them share a state folder.
+fn configuration(part: Part, ports: &BTreeMap<Part, Ports>, worker_settings: &str, echo: &Path) -> String {
     let [echo_ms, virtual_ms] = MODELS.each_ref().map(|model| model.objective.as_millis());
+    let is_scheduler = matches!(part, Part::Scheduler | Part::Standby);
+    let state = if is_scheduler { Part::Scheduler } else { part };
+    let url = |part: &Part| ports.get(part).map(|ports| format!("http://127.0.0.1:{}", ports.http));
+    let schedulers: Vec<String> = [Part::Scheduler, Part::Standby].iter().filter_map(url).collect();
     let mut text = format!(
-        "state = \"state-{part}\"\n[cluster]\ntoken = \"faults\"\nscheduler = \"http://127.0.0.1:{}\"\n\
+        "state = \"state-{state}\"\n[cluster]\ntoken = \"faults\"\nscheduler = \"{}\"\n\
          [keys]\nadmin = [\"{KEY_HASH}\"]\n{worker_settings}virtual_gpus = 2\n",
-        scheduler.http
+        schedulers.join(",")
     );
-    if part == Part::Scheduler {
+    if is_scheduler {
         // A virtual batch takes long enough that a gateway has some under way whenever it is told to end.
         text += &format!(
             "[[model]]\nname = \"echo\"\nkind = \"python\"\npath = {echo:?}\nmax_batch = 8\nworkers = {WORKERS}\n\

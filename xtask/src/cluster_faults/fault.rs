@@ -10,20 +10,31 @@ pub(super) const NODES: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Scheduler,
+    /// A second scheduler, in clusters that have one.
+    Standby,
     Gateway(usize),
     Node(usize),
 }
 
 impl Part {
+    /// Those of a cluster with one scheduler.
     pub(super) fn all() -> Vec<Part> {
         let gateways = (0..GATEWAYS).map(Part::Gateway);
         std::iter::once(Part::Scheduler).chain(gateways).chain((0..NODES).map(Part::Node)).collect()
+    }
+
+    /// Those of a cluster with two, the schedulers first.
+    pub(super) fn all_with_standby() -> Vec<Part> {
+        let mut parts = Part::all();
+        parts.insert(1, Part::Standby);
+        parts
     }
 
     /// Its name without its number.
     fn role(self) -> &'static str {
         match self {
             Part::Scheduler => "scheduler",
+            Part::Standby => "standby",
             Part::Gateway(_) => "gateway",
             Part::Node(_) => "node",
         }
@@ -33,7 +44,7 @@ impl Part {
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Part::Scheduler => f.write_str(self.role()),
+            Part::Scheduler | Part::Standby => f.write_str(self.role()),
             Part::Gateway(index) | Part::Node(index) => write!(f, "{}-{}", self.role(), index + 1),
         }
     }
@@ -87,7 +98,7 @@ impl Case {
     pub(super) fn few() -> Vec<Case> {
         let first = |case: &Case| match case {
             Case::Fault(Part::Gateway(index) | Part::Node(index), _) => *index == 0,
-            Case::Fault(Part::Scheduler, _) | Case::Rolling => true,
+            Case::Fault(Part::Scheduler | Part::Standby, _) | Case::Rolling => true,
         };
         let wanted = |case: &Case| first(case) && !matches!(case, Case::Fault(_, Kind::TermTwice));
         Case::all().into_iter().filter(wanted).collect()

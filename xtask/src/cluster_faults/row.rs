@@ -86,7 +86,7 @@ impl Row {
             self.phantoms = self.phantoms.max(seen.phantoms.most);
         }
         self.miscounted += usize::from(seen.counted[0] > seen.counted[1]);
-        let of_scheduler = seen.outages.iter().any(|outage| outage.part == Part::Scheduler);
+        let of_scheduler = seen.outages.iter().any(|outage| matches!(outage.part, Part::Scheduler | Part::Standby));
         let crowded = seen.by_node.iter().filter(|workers| **workers > 0).count() == 1;
         self.crowded += usize::from(of_scheduler && crowded);
         self.ended.extend(seen.ended.iter().cloned());

@@ -91,15 +91,21 @@ pub(super) struct Settings {
 /// A cluster under load. Both end when this goes out of scope, the load first.
 pub(super) struct Trial<'a> {
     settings: Settings,
-    load: Load,
+    pub(super) load: Load,
     census: Census,
-    cluster: Cluster<'a>,
+    pub(super) cluster: Cluster<'a>,
 }
 
 impl<'a> Trial<'a> {
     /// Starts a new cluster and sees that it carries the load.
-    pub(super) fn start(workspace: &'a Workspace, weft: &Path, folder: &Path, settings: Settings) -> Result<Trial<'a>> {
-        let cluster = Cluster::start(workspace, weft, folder)?;
+    pub(super) fn start(
+        workspace: &'a Workspace,
+        weft: &Path,
+        folder: &Path,
+        settings: Settings,
+        parts: Vec<Part>,
+    ) -> Result<Trial<'a>> {
+        let cluster = Cluster::start(workspace, weft, folder, parts)?;
         let gateways = cluster.gateways();
         let router = Router::start(gateways.map(|ports| ports.http));
         let census = Census::start(gateways.map(|ports| ports.metrics).to_vec());
@@ -148,9 +154,10 @@ impl<'a> Trial<'a> {
         match case {
             Case::Fault(part, kind) => outages.push(self.disturb(part, kind, chance, usual)?),
             Case::Rolling => {
-                let mut parts = Part::all();
+                let mut parts = self.cluster.order();
                 // What others join comes last.
-                parts.rotate_left(1);
+                let schedulers = parts.iter().filter(|part| matches!(part, Part::Scheduler | Part::Standby)).count();
+                parts.rotate_left(schedulers);
                 for part in parts {
                     outages.push(self.disturb(part, Kind::Term, chance, usual)?);
                 }

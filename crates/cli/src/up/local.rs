@@ -1,6 +1,7 @@
 //! Gateway, scheduler and node in one process: how each reaches the others by calls.
 
 use gateway::admin::LogSource;
+use gateway::flights::Session;
 use gateway::{Gateway, Links, OrderOutcome};
 use node::{Node, SchedulerLink};
 use rpc::{Arrival, Catalog, FromNode, Order, Overview, Part, ToGateway, ToNode, WorkerId};
@@ -18,13 +19,17 @@ pub(super) struct LocalLinks {
 }
 
 impl Links for LocalLinks {
-    fn announce(&self, arrival: Arrival) -> bool {
+    fn announce(&self, _: Session, arrival: Arrival) -> bool {
         self.scheduler.arrival(arrival);
         true
     }
 
     fn send_part(&self, part: Part) {
         self.node.run(part);
+    }
+
+    fn withdraw(&self, request: u64, model: u32) {
+        self.scheduler.withdrawn(request, model);
     }
 
     fn undelivered(&self, worker: WorkerId, batch: u64, nobody: bool) {

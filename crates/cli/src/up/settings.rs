@@ -218,7 +218,7 @@ fn all() -> f64 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Cluster {
-    /// Where gateways and nodes find the scheduler.
+    /// Where gateways and nodes find the scheduler; several with commas between, of which one leads.
     scheduler: Option<String>,
     /// Where the scheduler listens.
     pub(crate) listen: SocketAddr,
@@ -289,10 +289,14 @@ impl Settings {
         typed.is_some() || self.cluster.scheduler.is_some()
     }
 
-    /// Where the scheduler is, as typed or as written.
-    pub(crate) fn scheduler_url(&self, typed: Option<String>) -> Result<String> {
-        let found = typed.or_else(|| self.cluster.scheduler.clone());
-        found.ok_or_else(|| Misuse("find the scheduler: say where it is with --scheduler URL".into()).into())
+    /// Where the schedulers are, as typed or as written, with commas between.
+    pub(crate) fn scheduler_urls(&self, typed: Option<String>) -> Result<Vec<String>> {
+        let found = typed.or_else(|| self.cluster.scheduler.clone()).unwrap_or_default();
+        let urls: Vec<String> = found.split(',').map(str::trim).filter(|url| !url.is_empty()).map(Into::into).collect();
+        if urls.is_empty() {
+            return Err(Misuse("find the scheduler: say where it is with --scheduler URL".into()).into());
+        }
+        Ok(urls)
     }
 
     /// What goes for somebody who has no file.

@@ -35,6 +35,7 @@ fn requests(scrape: &Scrape, out: &mut Exposition) {
         add("late", &statistics.late);
         add("failed", &statistics.failed);
         add("invalid", &statistics.invalid);
+        add("withdrawn", &statistics.withdrawn);
         for reason in Refused::ALL {
             add(&format!("refused_{}", reason.name()), &statistics.refused[reason as usize]);
         }

@@ -1,6 +1,7 @@
 //! A gateway whose scheduler and workers are a few lines: models that echo, refuse, fail, never answer, or answer when
 //! they are let.
 
+use gateway::flights::Session;
 use gateway::{Gateway, Links, OrderOutcome};
 use policy::Span;
 use rpc::{
@@ -39,7 +40,7 @@ pub(crate) fn catalog() -> Catalog {
             health: Default::default(),
         }
     };
-    Catalog { known: true, entries: names.into_iter().enumerate().map(entry).collect() }
+    Catalog { known: true, settling: false, entries: names.into_iter().enumerate().map(entry).collect() }
 }
 
 /// What was asked for of a model.
@@ -64,33 +65,45 @@ pub(crate) fn spec(name: &str, version: u32) -> ModelSpec {
     }
 }
 
-/// A gateway with these models, and the arrivals it told of. The model `held` answers when nothing is held any more.
-pub(crate) fn gateway(held: watch::Receiver<bool>) -> (Arc<Gateway>, Arc<Mutex<Vec<Arrival>>>) {
-    let arrivals = Arc::new(Mutex::new(Vec::new()));
+/// What the scheduler was told.
+#[derive(Clone, Default)]
+pub(crate) struct Heard {
+    pub(crate) arrivals: Arc<Mutex<Vec<Arrival>>>,
+    /// Requests that nobody waits for any more.
+    pub(crate) withdrawn: Arc<Mutex<Vec<u64>>>,
+}
+
+/// A gateway with these models, and what it told. The model `held` answers when nothing is held any more.
+pub(crate) fn gateway(held: watch::Receiver<bool>) -> (Arc<Gateway>, Heard) {
+    let heard = Heard::default();
     let own: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
-    let cluster = Cluster { gateway: own.clone(), arrivals: arrivals.clone(), held };
+    let cluster = Cluster { gateway: own.clone(), heard: heard.clone(), held };
     let gateway = Gateway::new(1, cluster);
     gateway.publish(catalog());
     let _ = own.set(gateway.clone());
-    (gateway, arrivals)
+    (gateway, heard)
 }
 
 /// Stands in for the scheduler and the nodes.
 struct Cluster {
     gateway: Arc<OnceLock<Arc<Gateway>>>,
-    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    heard: Heard,
     held: watch::Receiver<bool>,
 }
 
 impl Links for Cluster {
-    fn announce(&self, arrival: Arrival) -> bool {
-        self.arrivals.lock().unwrap().push(arrival);
+    fn announce(&self, _: Session, arrival: Arrival) -> bool {
+        self.heard.arrivals.lock().unwrap().push(arrival);
         decide(self.gateway.get().unwrap(), arrival);
         true
     }
 
     fn send_part(&self, part: Part) {
         run(self.gateway.get().unwrap(), part, &self.held);
+    }
+
+    fn withdraw(&self, request: u64, _: u32) {
+        self.heard.withdrawn.lock().unwrap().push(request);
     }
 
     fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
@@ -123,6 +136,7 @@ fn decide(gateway: &Arc<Gateway>, arrival: Arrival) {
         "never" => return,
         _ => {
             let grant = Grant {
+                term: rpc::Term::default(),
                 worker: WorkerId(1),
                 node: rpc::Incarnation::default(),
                 address: "".into(),

@@ -213,15 +213,15 @@ async fn the_shortest_limit_is_the_deadline() {
     ];
     for (timeout, own, expected) in cases {
         client.model_infer(ask(timeout, own, "echo")).await.unwrap();
-        assert_eq!(within(&running.arrivals.lock().unwrap()), expected, "{timeout:?} {own:?}");
-        assert_eq!(running.arrivals.lock().unwrap().last().unwrap().priority, 4);
+        assert_eq!(within(&running.heard.arrivals.lock().unwrap()), expected, "{timeout:?} {own:?}");
+        assert_eq!(running.heard.arrivals.lock().unwrap().last().unwrap().priority, 4);
     }
     assert_eq!(refused(&mut client, ask(None, half, "late")).await.code(), Code::DeadlineExceeded);
     assert_eq!(refused(&mut client, ask(None, hour, "late")).await.code(), Code::Unavailable);
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_is_not_counted_as_waiting() {
+async fn the_request_of_a_client_that_goes_away_is_taken_back_and_does_not_count_as_waiting() {
     let (running, mut client) = start().await;
     let statistics = running.gateway.statistics("never", 1);
     let pending = || statistics.pending.load(std::sync::atomic::Ordering::Relaxed);
@@ -230,6 +230,8 @@ async fn a_client_that_goes_away_is_not_counted_as_waiting() {
     assert_eq!(pending(), 1);
     asking.abort();
     wait_for("nobody to wait", async || pending() == 0).await;
+    let announced = running.heard.arrivals.lock().unwrap()[0].request;
+    assert_eq!(*running.heard.withdrawn.lock().unwrap(), [announced]);
 }
 
 /// Lateness is certain: the model never answers.

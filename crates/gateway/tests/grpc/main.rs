@@ -8,16 +8,16 @@ mod stream;
 mod guards;
 
 use bytes::Bytes;
+use fake::Heard;
 use gateway::Gateway;
 use gateway::grpc::{GrpcConfig, serve};
 use gateway::keys::Administration;
-use rpc::Arrival;
 use rpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use rpc::inference::infer_parameter::ParameterChoice;
 use rpc::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use rpc::inference::{InferParameter, ModelInferRequest};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -32,7 +32,7 @@ type Client = GrpcInferenceServiceClient<Channel>;
 /// A server on a port of its own.
 struct Running {
     gateway: Arc<Gateway>,
-    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    heard: Heard,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<anyhow::Result<()>>,
@@ -43,12 +43,12 @@ struct Running {
 impl Running {
     async fn start(config: GrpcConfig) -> Running {
         let held = watch::Sender::new(true);
-        let (gateway, arrivals) = fake::gateway(held.subscribe());
+        let (gateway, heard) = fake::gateway(held.subscribe());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(gateway.clone(), listener, config, stopped));
-        Running { gateway, arrivals, address, stop: Some(stop), task, held }
+        Running { gateway, heard, address, stop: Some(stop), task, held }
     }
 
     async fn try_channel(&self) -> Result<Channel, tonic::transport::Error> {
@@ -65,7 +65,7 @@ impl Running {
 
     /// Waits until so many requests have arrived.
     async fn arrived(&self, count: usize) {
-        wait_for("arrivals", async || self.arrivals.lock().unwrap().len() == count).await;
+        wait_for("arrivals", async || self.heard.arrivals.lock().unwrap().len() == count).await;
     }
 
     /// Waits until a server that was told to stop has.

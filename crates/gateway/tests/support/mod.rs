@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "every test uses a part of this")]
 
+use gateway::flights::Session;
 use gateway::http::{HttpConfig, serve};
 use gateway::{Gateway, Links, OrderOutcome};
 use policy::{Reason, Span};
@@ -11,7 +12,7 @@ use rpc::{
     Outputs, Part, Refusal, State, Tensor, TensorSpec, ToGateway, WorkerId,
 };
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +26,7 @@ const FAIL: u32 = 2;
 const FULL: u32 = 3;
 const LATE: u32 = 4;
 const OVERLOAD: u32 = 5;
-const HELD: u32 = 6;
+pub const HELD: u32 = 6;
 const LOADING: u32 = 7;
 const BROKEN: u32 = 8;
 const UNLOADED: u32 = 9;
@@ -39,13 +40,16 @@ pub const NEVER: Duration = Duration::from_secs(3600);
 
 /// A gateway with models that echo, fail and refuse, and one that never answers.
 pub fn gateway() -> Arc<Gateway> {
-    gateway_that_holds(watch::Sender::new(true))
+    gateway_that_holds(watch::Sender::new(true), Withdrawn::default())
 }
 
+/// Requests that the scheduler was told nobody waits for any more, each with the number of its model.
+pub type Withdrawn = Arc<Mutex<Vec<(u64, u32)>>>;
+
 /// The same, whose model `held` answers as soon as nothing is held any more.
-fn gateway_that_holds(held: watch::Sender<bool>) -> Arc<Gateway> {
+fn gateway_that_holds(held: watch::Sender<bool>, withdrawn: Withdrawn) -> Arc<Gateway> {
     let own: Arc<OnceLock<Weak<Gateway>>> = Arc::default();
-    let gateway = Gateway::new(1, Cluster { gateway: own.clone(), held });
+    let gateway = Gateway::new(1, Cluster { gateway: own.clone(), held, withdrawn });
     let _ = own.set(Arc::downgrade(&gateway));
     gateway.publish(catalog());
     gateway
@@ -55,16 +59,21 @@ fn gateway_that_holds(held: watch::Sender<bool>) -> Arc<Gateway> {
 struct Cluster {
     gateway: Arc<OnceLock<Weak<Gateway>>>,
     held: watch::Sender<bool>,
+    withdrawn: Withdrawn,
 }
 
 impl Links for Cluster {
-    fn announce(&self, arrival: Arrival) -> bool {
+    fn announce(&self, _: Session, arrival: Arrival) -> bool {
         let gateway = self.gateway.get().and_then(Weak::upgrade);
         gateway.map(|gateway| schedule(&gateway, arrival, &self.held)).is_some()
     }
 
     fn send_part(&self, part: Part) {
         work(part);
+    }
+
+    fn withdraw(&self, request: u64, model: u32) {
+        self.withdrawn.lock().unwrap().push((request, model));
     }
 
     fn undelivered(&self, _: WorkerId, _: u64, _: bool) {}
@@ -92,6 +101,7 @@ fn schedule(gateway: &Arc<Gateway>, arrival: Arrival, held: &watch::Sender<bool>
     let run = move |gateway: &Arc<Gateway>| {
         let worker = WorkerId(1);
         gateway.tell(ToGateway::Run(Grant {
+            term: rpc::Term::default(),
             worker,
             node: rpc::Incarnation::default(),
             address: "".into(),
@@ -184,7 +194,7 @@ fn catalog() -> Catalog {
         entries.push(entry(TYPED + place as u32, &name, 1, datatype, &[-1], 0, ready()));
     }
     entries.sort_by(|left, right| (&left.spec.name, left.spec.version).cmp(&(&right.spec.name, right.spec.version)));
-    Catalog { entries, known: true }
+    Catalog { entries, known: true, settling: false }
 }
 
 /// A server on a port of its own.
@@ -195,6 +205,7 @@ pub struct Served {
     pub task: JoinHandle<anyhow::Result<()>>,
     /// Whether requests to the model `held` are.
     pub held: watch::Sender<bool>,
+    pub withdrawn: Withdrawn,
 }
 
 /// Starts a server.
@@ -203,9 +214,10 @@ pub async fn start(config: HttpConfig) -> Served {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let held = watch::Sender::new(true);
-    let gateway = gateway_that_holds(held.clone());
+    let withdrawn = Withdrawn::default();
+    let gateway = gateway_that_holds(held.clone(), withdrawn.clone());
     let task = tokio::spawn(serve(gateway.clone(), listener, config, stopped));
-    Served { address, gateway, stop, task, held }
+    Served { address, gateway, stop, task, held, withdrawn }
 }
 
 /// Waits until something holds.

@@ -12,7 +12,8 @@ fn line(alpha: u64, beta: u64) -> Line {
 fn send(bench: &Bench, model: u32, batch: u64, size: usize) {
     let payloads = (0..size).map(|_| bench.payload(vec![floats(&[1], &[batch as f32])])).collect();
     let (node, address) = (rpc::Incarnation::default(), "".into());
-    bench.node().run(Part { worker: WORKER, node, address, model, batch, size, payloads, absent: 0 });
+    let term = rpc::Term::default();
+    bench.node().run(Part { term, worker: WORKER, node, address, model, batch, size, payloads, absent: 0 });
 }
 
 /// Skips answers to the next batch that is done.

@@ -186,6 +186,7 @@ fn a_batch_that_misses_a_part_runs_without_it() {
     let bench = Bench::with(|config| config.parts_timeout = Duration::from_millis(100));
     bench.start(bench.python(MOODY));
     let part = |request| rpc::Part {
+        term: rpc::Term::default(),
         worker: crate::harness::WORKER,
         node: rpc::Incarnation::default(),
         address: "".into(),

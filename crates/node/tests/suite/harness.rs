@@ -128,6 +128,7 @@ impl Bench {
         for part in parts {
             let payloads = requests.by_ref().take(*part).map(|inputs| self.payload(inputs)).collect();
             self.node().run(Part {
+                term: rpc::Term::default(),
                 worker: WORKER,
                 node: rpc::Incarnation::default(),
                 address: "".into(),

@@ -30,6 +30,8 @@ pub(crate) enum Step {
         model: usize,
         hundredths: u64,
     },
+    /// One of the requests that came is withdrawn, whatever became of it.
+    Withdraw(usize),
     /// One of the GPUs that are gone comes.
     Join(usize),
     /// One of the GPUs that are there finishes and goes.
@@ -52,6 +54,7 @@ enum Place {
     Running(usize),
     Finished,
     Refused,
+    Withdrawn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,6 +104,7 @@ pub(crate) struct Driver<'a> {
     scheduled: usize,
     batches: usize,
     refused: Vec<u64>,
+    withdrawn: Vec<u64>,
     /// The GPU whose death is being told.
     dying: Option<usize>,
     events: usize,
@@ -133,6 +137,7 @@ impl<'a> Driver<'a> {
             scheduled: 0,
             batches: 0,
             refused: vec![0; case.models.len()],
+            withdrawn: vec![0; case.models.len()],
             dying: None,
             events: 0,
             idle_timers: 0,
@@ -253,6 +258,18 @@ impl<'a> Driver<'a> {
                 };
                 self.requests.push((request, Place::Waiting));
                 self.tell(Event::Arrived(request));
+            }
+            Step::Withdraw(index) => {
+                let Some((request, place)) = self.requests.get(index % self.requests.len().max(1)).copied() else {
+                    return;
+                };
+                let event = Event::Withdrawn { request: request.id, model: request.model };
+                if place != Place::Waiting {
+                    return self.tell_in_vain(event);
+                }
+                self.requests[request.id.0 as usize].1 = Place::Withdrawn;
+                self.withdrawn[request.model.index()] += 1;
+                self.tell(event);
             }
             Step::Join(index) => {
                 if let Some(gpu) = self.pick(*index, |gpu| gpu.presence == Presence::Gone) {
@@ -476,6 +493,7 @@ impl<'a> Driver<'a> {
     fn compare(&self) {
         let cluster = self.dispatcher.cluster();
         assert_eq!(cluster.refused, self.refused, "{}: refusals", self.policy);
+        assert_eq!(cluster.withdrawn, self.withdrawn, "{}: withdrawals", self.policy);
         let waiting = self.requests.iter().filter(|(_, place)| *place == Place::Waiting).count();
         let queued: usize = cluster.lanes.iter().map(|lane| lane.queue.len()).sum();
         assert_eq!(queued, waiting, "{}: requests waiting", self.policy);

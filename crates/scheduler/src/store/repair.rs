@@ -2,7 +2,7 @@
 
 use super::disk::{self, Disk, Folder, free_name};
 use super::format::{self, Contents, Line};
-use super::{FILE, Record, explain, legacy, lock};
+use super::{FILE, FolderLock, Record, explain, legacy, lock};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ pub fn repair(folder: &Path) -> Result<Repaired> {
     Ok(Repaired { before, aside })
 }
 
-fn take(folder: &Path) -> Result<std::fs::File> {
+fn take(folder: &Path) -> Result<FolderLock> {
     if !folder.is_dir() {
         bail!("look at {}: there is no such folder; name the server's with --state", folder.display());
     }

@@ -325,7 +325,7 @@ impl Faulty {
     }
 
     fn open(&self) -> Result<Store> {
-        Store::read(Place { folder: "/nowhere".into(), disk: Box::new(self.clone()), _lock: None })
+        Store::read(Place { folder: "/nowhere".into(), disk: Box::new(self.clone()), held: Held::Nothing })
     }
 
     fn arm(&self, left: Option<usize>, crash: bool) {
