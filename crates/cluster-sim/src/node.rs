@@ -191,8 +191,12 @@ impl NodePart {
                         shape: vec![],
                         data: Default::default(),
                     };
-                    let outputs =
-                        Outputs { tensors: vec![tensor], computed: takes(size), batch_size: size, leads: index == 0 };
+                    let outputs = Outputs {
+                        tensors: vec![tensor],
+                        compute: takes(size).into(),
+                        batch_size: size,
+                        leads: index == 0,
+                    };
                     self.wants.push(NodeWant::Answer(line, batch.number, request, Ok(outputs)));
                 }
                 self.say(FromNode::Done { worker, batch: batch.number, size, took: Some(takes(size)) });

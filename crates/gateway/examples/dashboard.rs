@@ -177,7 +177,14 @@ impl Model {
             let total = Span::from_nanos(slo / 1_000 * permille * stretch);
             let (batch_size, leads) = (size as usize, request % size == 0);
             let good = total <= self.entry.spec.slo;
-            self.statistics.served(Served { total, computed: total.scale(1, 3), good, rows: 1, batch_size, leads });
+            self.statistics.served(Served {
+                total,
+                compute: total.scale(1, 3).into(),
+                good,
+                rows: 1,
+                batch_size,
+                leads,
+            });
         }
         self.statistics.pending.store(offered / 2, Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -408,7 +408,7 @@ impl Gateway {
         match &outcome {
             Ok((_, outputs, rows, within)) => statistics.served(Served {
                 total,
-                computed: outputs.computed,
+                compute: outputs.compute,
                 good: total <= *within,
                 rows: *rows,
                 batch_size: outputs.batch_size,
@@ -419,7 +419,7 @@ impl Gateway {
             Err(ServeError::Failed(_)) => statistics.failed(total),
         }
         if let Some(traces) = self.traces.get() {
-            let outcome = outcome.as_ref().map(|(_, outputs, ..)| (outputs.computed, outputs.batch_size));
+            let outcome = outcome.as_ref().map(|(_, outputs, ..)| (outputs.compute.total(), outputs.batch_size));
             traces.tell(&Told { parent, model: &entry.spec.name, version: entry.spec.version, total, outcome });
         }
         outcome.map(|(response, ..)| response)

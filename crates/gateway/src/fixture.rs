@@ -5,7 +5,8 @@ use crate::statistics::{Refused, Served, Statistics};
 use crate::{Gateway, Links, OrderOutcome};
 use policy::Span;
 use rpc::{
-    Arrival, Catalog, Entry, Kind, Line, ModelSpec, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView,
+    Arrival, Catalog, Compute, Entry, Kind, Line, ModelSpec, Order, Overview, Part, State, WorkerId, WorkerState,
+    WorkerView,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -106,7 +107,8 @@ pub(crate) fn use_it(statistics: &Statistics, requests: u64) {
     for number in 0..requests {
         let total = Span::from_micros(200 + number * number % 1_000_000);
         let (good, batch_size, leads) = (number % 10 > 0, 1 + number as usize % 300, number % 3 == 0);
-        statistics.served(Served { total, computed: total.scale(1, 2), good, rows: 2, batch_size, leads });
+        let compute = Compute { input: total.scale(1, 16), infer: total.scale(1, 2), output: total.scale(1, 32) };
+        statistics.served(Served { total, compute, good, rows: 2, batch_size, leads });
     }
     statistics.failed(Span::from_millis(1));
     Refused::ALL.into_iter().for_each(|reason| statistics.refused(reason, Span::from_millis(2)));

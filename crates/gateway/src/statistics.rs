@@ -3,6 +3,7 @@
 //! Everything that is shown anywhere (metrics, model statistics, the dashboard) is worked out from these.
 
 use policy::Span;
+use rpc::Compute;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,8 +40,8 @@ pub struct Statistics {
     pub total_ns: AtomicU64,
     /// Of which they waited.
     pub queued_ns: AtomicU64,
-    /// Of which they were computed.
-    pub computed_ns: AtomicU64,
+    /// Of which they were computed: inputs put together, worked on, outputs taken apart.
+    pub compute: ComputeTimes,
     /// Time to the answer of those that failed or were refused.
     pub failed_ns: AtomicU64,
     /// When the last request came, in milliseconds since 1970.
@@ -48,9 +49,27 @@ pub struct Statistics {
     /// Batches by size.
     pub batch_sizes: [AtomicU64; BATCH_BUCKETS],
     /// Batches by exact size, and how long they took in all.
-    by_size: Mutex<BTreeMap<usize, (u64, Span)>>,
+    by_size: Mutex<BTreeMap<usize, (u64, Compute)>>,
     /// Answers with outputs by latency.
     pub latencies: [AtomicU64; LATENCY_BUCKETS],
+}
+
+/// How long requests were computed, in nanoseconds, as [`Compute`] has it.
+#[derive(Debug, Default)]
+pub struct ComputeTimes {
+    /// Inputs were put together.
+    pub input_ns: AtomicU64,
+    /// Workers had them.
+    pub infer_ns: AtomicU64,
+    /// Outputs were taken apart.
+    pub output_ns: AtomicU64,
+}
+
+impl ComputeTimes {
+    /// All of it.
+    pub fn total_ns(&self) -> u64 {
+        [&self.input_ns, &self.infer_ns, &self.output_ns].iter().map(|part| part.load(Relaxed)).sum()
+    }
 }
 
 impl Default for Statistics {
@@ -69,7 +88,7 @@ impl Default for Statistics {
             batches: zero(),
             total_ns: zero(),
             queued_ns: zero(),
-            computed_ns: zero(),
+            compute: ComputeTimes::default(),
             failed_ns: zero(),
             last_ms: zero(),
             by_size: Mutex::default(),
@@ -126,7 +145,7 @@ pub struct Served {
     /// From arrival to answer.
     pub total: Span,
     /// Of which it was computed.
-    pub computed: Span,
+    pub compute: Compute,
     /// Whether that was within its deadline.
     pub good: bool,
     /// Its rows.
@@ -145,20 +164,23 @@ impl Statistics {
         add(if served.good { &self.good } else { &self.late }, 1);
         add(&self.rows, served.rows as u64);
         add(&self.total_ns, served.total.nanos());
-        add(&self.computed_ns, served.computed.nanos());
-        add(&self.queued_ns, (served.total - served.computed).nanos());
+        add(&self.compute.input_ns, served.compute.input.nanos());
+        add(&self.compute.infer_ns, served.compute.infer.nanos());
+        add(&self.compute.output_ns, served.compute.output.nanos());
+        add(&self.queued_ns, (served.total - served.compute.total()).nanos());
         add(&self.latencies[latency_bucket(served.total)], 1);
         if served.leads {
             add(&self.batches, 1);
             add(&self.batch_sizes[batch_bucket(served.batch_size)], 1);
             let mut by_size = self.by_size.lock().expect("no panic holds this lock");
             let (count, took) = by_size.entry(served.batch_size).or_default();
-            (*count, *took) = (*count + 1, *took + served.computed);
+            *count += 1;
+            *took += served.compute;
         }
     }
 
     /// Batch sizes, how many batches had them, and how long those took in all.
-    pub fn by_size(&self) -> Vec<(usize, u64, Span)> {
+    pub fn by_size(&self) -> Vec<(usize, u64, Compute)> {
         let by_size = self.by_size.lock().expect("no panic holds this lock");
         by_size.iter().map(|(size, (count, took))| (*size, *count, *took)).collect()
     }

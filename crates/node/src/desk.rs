@@ -15,8 +15,8 @@ use crate::connection::{Broken, Connection, Said, check_outputs, split};
 use crate::message::Message;
 use crate::scheduler_link::SchedulerLink;
 use crate::span::span;
-use policy::Time;
-use rpc::{Answer, Failure, FromNode, ModelInfo, Outputs, Part, Payload, Tensor, WorkerId};
+use policy::{Span, Time};
+use rpc::{Answer, Compute, Failure, FromNode, ModelInfo, Outputs, Part, Payload, Tensor, WorkerId};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::mpsc::Sender;
@@ -73,7 +73,7 @@ struct Flight {
     /// The first is being computed.
     groups: VecDeque<Group>,
     since: Instant,
-    took: Duration,
+    took: Compute,
     failed: bool,
 }
 
@@ -275,7 +275,7 @@ impl Open {
             for (index, reason) in refused {
                 afterwards.answers.extend(payloads[index].take().map(|payload| (payload, Err(Failure::Model(reason)))));
             }
-            let (size, since, took) = (payloads.len(), Instant::now(), Duration::ZERO);
+            let (size, since, took) = (payloads.len(), Instant::now(), Compute::default());
             let flight = Flight { number, size, requests, payloads, groups: groups.into(), since, took, failed };
             self.send(worker, flight, afterwards);
         }
@@ -288,8 +288,9 @@ impl Open {
     fn send(&mut self, worker: WorkerId, mut flight: Flight, afterwards: &mut Afterwards) {
         while let Some(group) = flight.groups.front() {
             let columns = group.columns(&flight.requests, self.info.max_batch > 0);
-            flight.since = Instant::now();
-            match self.connection.post(&columns) {
+            let posted = self.connection.post(&columns);
+            flight.took.input += lap(&mut flight.since);
+            match posted {
                 Ok(Ok(())) => {
                     self.flight = Some(flight);
                     return;
@@ -302,7 +303,7 @@ impl Open {
                 }
             }
         }
-        let took = (!flight.failed).then(|| span(flight.took));
+        let took = (!flight.failed).then(|| flight.took.total());
         afterwards.done.push(FromNode::Done { worker, batch: flight.number, size: flight.size, took });
     }
 
@@ -320,13 +321,14 @@ impl Open {
             afterwards.over = Some(Message::Broken(self.life, broken));
             return;
         };
-        flight.took += flight.since.elapsed();
+        flight.took.infer += lap(&mut flight.since);
         let batched = self.info.max_batch > 0;
         let outputs = answer.and_then(|outputs| {
             let rows = flight.groups.front().map(|group| &group.rows[..]).unwrap_or_default();
             check_outputs(&outputs, &self.info, batched.then(|| rows.iter().sum()))?;
             if batched { split(&outputs, rows) } else { Ok(vec![outputs]) }
         });
+        flight.took.output += lap(&mut flight.since);
         flight.answer(outputs, afterwards);
         self.send(worker, flight, afterwards);
     }
@@ -342,12 +344,12 @@ impl Flight {
     /// Answers the requests of the first group, which is done with.
     fn answer(&mut self, outputs: Result<Vec<Vec<Tensor>>, String>, afterwards: &mut Afterwards) {
         let Some(group) = self.groups.pop_front() else { return };
-        let (computed, batch_size) = (span(self.took), self.size);
+        let (compute, batch_size) = (self.took, self.size);
         let payloads = &mut self.payloads;
         let members = group.members.iter().filter_map(|member| Some((*member, payloads[*member].take()?)));
         match outputs {
             Ok(outputs) => afterwards.answers.extend(members.zip(outputs).map(|((member, payload), tensors)| {
-                (payload, Ok(Outputs { tensors, computed, batch_size, leads: member == 0 }))
+                (payload, Ok(Outputs { tensors, compute, batch_size, leads: member == 0 }))
             })),
             Err(reason) => {
                 self.failed = true;
@@ -364,6 +366,12 @@ impl Closed {
         fail(self.payloads, &Failure::WorkerDied);
         fail(self.assembly.abandon(), &Failure::WorkerDied);
     }
+}
+
+/// How long it is since then. The next one is from now on.
+fn lap(since: &mut Instant) -> Span {
+    let now = Instant::now();
+    span(now - std::mem::replace(since, now))
 }
 
 /// How many bytes of inputs a batch has.

@@ -290,7 +290,7 @@ impl Shared {
                     for (tensor, name) in tensors.iter_mut().zip(&names) {
                         tensor.name = name.clone();
                     }
-                    let outputs = Outputs { tensors, computed: took, batch_size: size, leads: index == 0 };
+                    let outputs = Outputs { tensors, compute: took.into(), batch_size: size, leads: index == 0 };
                     payload.answer.reply(Ok(outputs));
                 }
                 self.scheduler.report(FromNode::Done { worker, batch: number, size, took: Some(took) });

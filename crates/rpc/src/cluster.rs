@@ -5,8 +5,8 @@
 
 use crate::leader::Term;
 use crate::{
-    Answer, Arrival, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent, Refusal,
-    Running, Tensor, ToGateway, ToNode, WorkerId, session_of,
+    Answer, Arrival, Compute, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent,
+    Refusal, Running, Tensor, ToGateway, ToNode, WorkerId, session_of,
 };
 use policy::placement::nodes::Capacity;
 use policy::{Reason, Span};
@@ -381,7 +381,9 @@ pub fn from_answer(batch: u64, request: u64, answer: Answer) -> proto::Answer {
     let outcome = match answer {
         Ok(outputs) => Outcome::Outputs(proto::Outputs {
             tensors: outputs.tensors.iter().map(from_tensor).collect(),
-            computed_ns: outputs.computed.nanos(),
+            input_ns: outputs.compute.input.nanos(),
+            infer_ns: outputs.compute.infer.nanos(),
+            output_ns: outputs.compute.output.nanos(),
             batch_size: outputs.batch_size as u32,
             leads: outputs.leads,
         }),
@@ -399,7 +401,11 @@ pub fn to_answer(answer: proto::Answer) -> Result<(u64, u64, Answer), Nonsense> 
         None => return wrong("an answer without an outcome"),
         Some(Outcome::Outputs(outputs)) => Ok(Outputs {
             tensors: outputs.tensors.into_iter().map(to_tensor).collect::<Result<_, _>>()?,
-            computed: Span::from_nanos(outputs.computed_ns),
+            compute: Compute {
+                input: Span::from_nanos(outputs.input_ns),
+                infer: Span::from_nanos(outputs.infer_ns),
+                output: Span::from_nanos(outputs.output_ns),
+            },
             batch_size: outputs.batch_size as usize,
             leads: outputs.leads,
         }),
@@ -424,7 +430,9 @@ mod tests {
             data: Bytes::from_static(&[1, 2, 3, 4]),
         };
         assert_eq!(to_tensor(from_tensor(&tensor)).unwrap(), tensor);
-        let outputs = Outputs { tensors: vec![tensor], computed: Span::from_millis(3), batch_size: 4, leads: true };
+        let [input, infer, output] = [1, 3, 2].map(Span::from_millis);
+        let compute = Compute { input, infer, output };
+        let outputs = Outputs { tensors: vec![tensor], compute, batch_size: 4, leads: true };
         let failures = [Failure::Model("no".into()), Failure::WorkerDied, Failure::NotRun("why".into())];
         for answer in failures.map(Err).into_iter().chain([Ok(outputs)]) {
             assert_eq!(to_answer(from_answer(3, 7, answer.clone())).unwrap(), (3, 7, answer));

@@ -26,8 +26,8 @@ pub use catalog::{
 };
 pub use leader::Term;
 pub use link::{
-    Answer, Arrival, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Part, Payload, Refusal, ReplyTo,
-    Running, ToGateway, ToNode, WorkerId, count_of, request_id, session_of, timing,
+    Answer, Arrival, Compute, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Part, Payload, Refusal,
+    ReplyTo, Running, ToGateway, ToNode, WorkerId, count_of, request_id, session_of, timing,
 };
 pub use model::{Device, Kind, Line, ModelInfo, ModelSpec, RunsOn, TensorSpec};
 pub use scaling::{Decision, ScalingView};

@@ -266,13 +266,46 @@ impl<F: FnOnce(Answer) + Send> ReplyTo for F {
 /// What became of a request that was run.
 pub type Answer = Result<Outputs, Failure>;
 
+/// How long a batch was computed, in three parts as Triton counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compute {
+    /// Its inputs were put together and moved to where the worker reads them.
+    pub input: Span,
+    /// The worker had it.
+    pub infer: Span,
+    /// Its outputs were checked and taken apart.
+    pub output: Span,
+}
+
+impl Compute {
+    /// All of it.
+    pub fn total(self) -> Span {
+        self.input + self.infer + self.output
+    }
+}
+
+/// The worker had it all the time.
+impl From<Span> for Compute {
+    fn from(infer: Span) -> Compute {
+        Compute { infer, ..Compute::default() }
+    }
+}
+
+impl std::ops::AddAssign for Compute {
+    fn add_assign(&mut self, more: Compute) {
+        self.input += more.input;
+        self.infer += more.infer;
+        self.output += more.output;
+    }
+}
+
 /// What a model answered, and how long that took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outputs {
     /// The tensors, in the order of the model's outputs.
     pub tensors: Vec<Tensor>,
-    /// From the moment the batch reached the worker to the moment it was over.
-    pub computed: Span,
+    /// From the moment the batch went to the worker to the moment it was over.
+    pub compute: Compute,
     /// How many requests shared the batch.
     pub batch_size: usize,
     /// Whether this request was the first of its batch, so that batches can be counted.

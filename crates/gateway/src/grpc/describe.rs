@@ -47,11 +47,11 @@ pub(super) fn statistics(name: &str, version: u32, statistics: &Statistics) -> M
     let read = |counter: &AtomicU64| counter.load(Relaxed);
     let duration = |count: u64, ns: u64| Some(StatisticDuration { count, ns });
     let succeeded = read(&statistics.succeeded);
-    let batch = |(size, count, took): (usize, u64, policy::Span)| InferBatchStatistics {
+    let batch = |(size, count, took): (usize, u64, rpc::Compute)| InferBatchStatistics {
         batch_size: size as u64,
-        compute_input: duration(count, 0),
-        compute_infer: duration(count, took.nanos()),
-        compute_output: duration(count, 0),
+        compute_input: duration(count, took.input.nanos()),
+        compute_infer: duration(count, took.infer.nanos()),
+        compute_output: duration(count, took.output.nanos()),
     };
     let failed = read(&statistics.failed) + statistics.refused.iter().map(read).sum::<u64>();
     ModelStatistics {
@@ -64,10 +64,9 @@ pub(super) fn statistics(name: &str, version: u32, statistics: &Statistics) -> M
             success: duration(succeeded, read(&statistics.total_ns)),
             fail: duration(failed, read(&statistics.failed_ns)),
             queue: duration(succeeded, read(&statistics.queued_ns)),
-            // Copying is part of the wait or of the computation, and not measured by itself.
-            compute_input: duration(succeeded, 0),
-            compute_infer: duration(succeeded, read(&statistics.computed_ns)),
-            compute_output: duration(succeeded, 0),
+            compute_input: duration(succeeded, read(&statistics.compute.input_ns)),
+            compute_infer: duration(succeeded, read(&statistics.compute.infer_ns)),
+            compute_output: duration(succeeded, read(&statistics.compute.output_ns)),
             cache_hit: duration(0, 0),
             cache_miss: duration(0, 0),
         }),

@@ -94,12 +94,13 @@ fn statistics_of(name: &str, version: u32, statistics: &Statistics) -> Value {
     let duration = |count: u64, nanos: u64| json!({"count": count, "ns": nanos});
     let succeeded = get(&statistics.succeeded);
     let failed = get(&statistics.failed) + statistics.refused.iter().map(get).sum::<u64>();
-    // Copying in and out is a part of what workers measure as computing.
-    let nothing = duration(succeeded, 0);
-    let batch = |(size, count, took): &(usize, u64, policy::Span)| {
-        let nothing = duration(*count, 0);
-        let infer = duration(*count, took.nanos());
-        json!({"batch_size": size, "compute_input": nothing, "compute_infer": infer, "compute_output": nothing})
+    let batch = |(size, count, took): &(usize, u64, rpc::Compute)| {
+        json!({
+            "batch_size": size,
+            "compute_input": duration(*count, took.input.nanos()),
+            "compute_infer": duration(*count, took.infer.nanos()),
+            "compute_output": duration(*count, took.output.nanos()),
+        })
     };
     let batches: Vec<Value> = statistics.by_size().iter().map(batch).collect();
     json!({
@@ -112,9 +113,9 @@ fn statistics_of(name: &str, version: u32, statistics: &Statistics) -> Value {
             "success": duration(succeeded, get(&statistics.total_ns)),
             "fail": duration(failed, get(&statistics.failed_ns)),
             "queue": duration(succeeded, get(&statistics.queued_ns)),
-            "compute_input": nothing,
-            "compute_infer": duration(succeeded, get(&statistics.computed_ns)),
-            "compute_output": nothing,
+            "compute_input": duration(succeeded, get(&statistics.compute.input_ns)),
+            "compute_infer": duration(succeeded, get(&statistics.compute.infer_ns)),
+            "compute_output": duration(succeeded, get(&statistics.compute.output_ns)),
             "cache_hit": duration(0, 0),
             "cache_miss": duration(0, 0),
         },

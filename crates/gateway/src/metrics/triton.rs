@@ -1,8 +1,7 @@
 //! Triton's names, with its units and labels, so that boards and alerts made for it go on working.
 //!
 //! What Triton counts as an inference is a row, and as an execution a batch. Times are sums over requests that were
-//! answered with outputs. Input and output are moved within the time of computing and are not measured apart, so they
-//! are 0 and their time is in `compute_infer`.
+//! answered with outputs.
 
 use super::Scrape;
 use super::text::{Exposition, Labels, Type};
@@ -17,11 +16,15 @@ const COUNTERS: [(&str, &str, Value); 8] = [
     ("nv_inference_exec_count", "Batches that were computed.", |of| read(&of.batches)),
     ("nv_inference_request_duration_us", "From arrival to answer, summed over requests.", |of| micros(&of.total_ns)),
     ("nv_inference_queue_duration_us", "Time of waiting, summed over requests.", |of| micros(&of.queued_ns)),
-    ("nv_inference_compute_input_duration_us", "Not measured apart: a part of computing.", |_| 0),
-    ("nv_inference_compute_infer_duration_us", "Time of computing, summed over requests.", |of| {
-        micros(&of.computed_ns)
+    ("nv_inference_compute_input_duration_us", "Time of putting inputs together, summed over requests.", |of| {
+        micros(&of.compute.input_ns)
     }),
-    ("nv_inference_compute_output_duration_us", "Not measured apart: a part of computing.", |_| 0),
+    ("nv_inference_compute_infer_duration_us", "Time at the worker, summed over requests.", |of| {
+        micros(&of.compute.infer_ns)
+    }),
+    ("nv_inference_compute_output_duration_us", "Time of taking outputs apart, summed over requests.", |of| {
+        micros(&of.compute.output_ns)
+    }),
 ];
 
 /// Writes all of them.

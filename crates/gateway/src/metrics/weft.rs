@@ -59,16 +59,18 @@ fn requests(scrape: &Scrape, out: &mut Exposition) {
         family.add_histogram(labels, &shown, counts[from..].iter().sum(), seconds(&statistics.total_ns));
     }
 
-    let mut times = |name, help, pick: fn(&Statistics) -> &AtomicU64| {
+    let mut times = |name, help, pick: fn(&Statistics) -> u64| {
         let mut family = out.family(name, Type::Counter, help);
         for (labels, statistics) in &scrape.statistics {
-            family.add(labels, seconds(pick(statistics)));
+            family.add(labels, pick(statistics) as f64 / 1e9);
         }
     };
-    times("weft_request_queue_seconds_total", "Time that answered requests waited.", |of| &of.queued_ns);
-    times("weft_request_compute_seconds_total", "Time that answered requests were computed.", |of| &of.computed_ns);
+    times("weft_request_queue_seconds_total", "Time that answered requests waited.", |of| of.queued_ns.load(Relaxed));
+    times("weft_request_compute_seconds_total", "Time that answered requests were computed.", |of| {
+        of.compute.total_ns()
+    });
     times("weft_request_unserved_seconds_total", "Time to the answer of requests that failed or were refused.", |of| {
-        &of.failed_ns
+        of.failed_ns.load(Relaxed)
     });
 
     let mut family = out.family("weft_requests_pending", Type::Gauge, "Requests that came and are not answered yet.");

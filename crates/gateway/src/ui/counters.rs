@@ -121,13 +121,14 @@ mod tests {
     use super::*;
     use crate::statistics::Served;
     use policy::Span;
+    use rpc::Compute;
 
     #[test]
     fn a_sample_is_what_happened_in_between() {
         let statistics = Statistics::default();
         let served = |millis, good, batch_size, leads| {
             let total = Span::from_millis(millis);
-            statistics.served(Served { total, computed: Span::ZERO, good, rows: 1, batch_size, leads });
+            statistics.served(Served { total, compute: Compute::default(), good, rows: 1, batch_size, leads });
         };
         served(10, true, 1, true);
         let mut before = Counters::read(&statistics);

@@ -157,7 +157,7 @@ fn run(gateway: &Arc<Gateway>, part: Part, held: &watch::Receiver<bool>) {
     for Payload { inputs, answer, .. } in part.payloads {
         let renamed = |tensor: &Tensor| Tensor { name: "OUTPUT0".into(), ..tensor.clone() };
         let tensors = inputs.iter().map(renamed).collect();
-        let outputs = Outputs { tensors, computed: Span::from_micros(50), batch_size: 1, leads: true };
+        let outputs = Outputs { tensors, compute: Span::from_micros(50).into(), batch_size: 1, leads: true };
         match model.as_str() {
             "fails" => answer.reply(Err(Failure::Model("ValueError: no".into()))),
             "held" => {

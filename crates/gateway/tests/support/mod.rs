@@ -134,7 +134,7 @@ fn work(part: Part) {
             FAIL => Err(Failure::Model("ValueError: no".into())),
             _ => Ok(Outputs {
                 tensors: payload.inputs.iter().take(1).map(echo).collect(),
-                computed: Span::from_micros(5),
+                compute: Span::from_micros(5).into(),
                 batch_size: part.size,
                 leads: true,
             }),

@@ -28,7 +28,7 @@ fn measure(what: &str, write: impl Fn(&Bench) -> ModelSpec) {
             bench.send(requests, &[size]);
             loop {
                 match bench.event() {
-                    Event::Answered(_, answer) => computed.push(answer.unwrap().computed.nanos()),
+                    Event::Answered(_, answer) => computed.push(answer.unwrap().compute.total().nanos()),
                     Event::Told(FromNode::Done { .. }) => break,
                     Event::Told(other) => panic!("{other:?}"),
                 }

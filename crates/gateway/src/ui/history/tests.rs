@@ -39,7 +39,7 @@ impl Stage {
 
     fn serve(&self, name: &str, count: usize, millis: u64) {
         let total = Span::from_millis(millis);
-        let served = Served { total, computed: total, good: true, rows: 1, batch_size: 1, leads: true };
+        let served = Served { total, compute: total.into(), good: true, rows: 1, batch_size: 1, leads: true };
         (0..count).for_each(|_| self.statistics[name].served(served));
     }
 
