@@ -3,7 +3,7 @@
 //! What comes from another machine is checked here: a message that makes no sense is an error with its name, and ends
 //! the stream that brought it.
 
-use crate::leader::Term;
+use crate::term::Term;
 use crate::{
     Answer, Arrival, Compute, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent,
     Refusal, Running, Tensor, ToGateway, ToNode, WorkerId, session_of,

@@ -13,22 +13,8 @@
 //! 3. No attempt takes longer than [`timing::CONNECT`], and one at an address that is silent does not keep the search
 //!    from the next one for longer than [`timing::LEASE`] in the first rounds.
 
-use crate::timing;
+use crate::{Term, timing};
 use policy::{Span, Time};
-
-/// The time in which one scheduler leads. A later leader has a later term.
-///
-/// It is the wall clock in nanoseconds at the moment when the scheduler began to lead, or one more than the term of its
-/// predecessor where the clock went back. So the terms of a cluster whose state folder was lost go on rising.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Term(pub u64);
-
-impl Term {
-    /// The term after `last`, if the clock says that it is `clock_ns`.
-    pub fn after(last: Term, clock_ns: u64) -> Term {
-        Term(clock_ns.max(last.0.saturating_add(1)))
-    }
-}
 
 /// Keeps out schedulers that led before the one that a member follows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,12 +115,6 @@ mod tests {
 
     fn at(ms: u64) -> Time {
         Time::ZERO + Span::from_millis(ms)
-    }
-
-    #[test]
-    fn terms_rise_whatever_the_clock_does() {
-        assert_eq!(Term::after(Term(5), 100), Term(100));
-        assert_eq!(Term::after(Term(100), 7), Term(101));
     }
 
     #[test]

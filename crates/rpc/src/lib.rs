@@ -12,6 +12,7 @@ pub mod env;
 pub mod share;
 pub mod profile;
 mod size;
+mod term;
 pub mod link;
 pub mod leader;
 pub mod catalog;
@@ -24,7 +25,6 @@ pub mod connections;
 pub use catalog::{
     Catalog, Entry, Health, NodeView, NotFound, Order, OrderError, Overview, Source, State, WorkerState, WorkerView,
 };
-pub use leader::Term;
 pub use link::{
     Answer, Arrival, Compute, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Part, Payload, Refusal,
     ReplyTo, Running, ToGateway, ToNode, WorkerId, count_of, request_id, session_of, timing,
@@ -34,4 +34,5 @@ pub use scaling::{Decision, ScalingView};
 pub use share::{Percent, Share, ShareAsked, Way};
 pub use size::Bytes;
 pub use tensor::{DataType, Tensor};
+pub use term::Term;
 pub use workers::{WORKERS_MAX, Workers};

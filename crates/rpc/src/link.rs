@@ -18,7 +18,7 @@
 //! - a scheduler that leads has a [`Term`], later than those of all that led before it;
 //! - a request has a new id whenever it is announced to another session of a scheduler, or once more to the same.
 
-use crate::leader::Term;
+use crate::term::Term;
 use crate::{Line, ModelInfo, ModelSpec, Percent, Tensor};
 use policy::Span;
 use policy::placement::nodes::Capacity;
