@@ -8,6 +8,7 @@ mod replay;
 mod sharing;
 mod placement;
 mod elastic;
+mod generate;
 mod options;
 mod scenario;
 mod parallel;
@@ -33,7 +34,8 @@ Examples:
   weft sim report examples/01-one-model/scenario.toml -o report.html
   weft sim sharing examples/10-share-a-gpu/gpu.toml
   weft sim placement examples/12-place-instances/events.txt
-  weft sim elastic examples/13-elastic/cluster.toml";
+  weft sim elastic examples/13-elastic/cluster.toml
+  weft sim generate examples/15-generate/one-model.toml";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -45,6 +47,7 @@ enum Command {
     Sharing(sharing::Arguments),
     Placement(placement::Arguments),
     Elastic(elastic::Arguments),
+    Generate(generate::Arguments),
 }
 
 /// Does what was asked for.
@@ -58,5 +61,6 @@ pub(crate) fn main(arguments: Arguments) -> anyhow::Result<()> {
         Command::Sharing(arguments) => sharing::main(&arguments),
         Command::Placement(arguments) => placement::main(&arguments),
         Command::Elastic(arguments) => elastic::main(&arguments),
+        Command::Generate(arguments) => generate::main(&arguments),
     }
 }

@@ -27,6 +27,7 @@ pub mod sharing;
 pub mod placement;
 pub mod autoscale;
 pub mod deployment;
+pub mod generation;
 
 pub use admission::{Admission, PRIORITIES};
 pub use batching::{Candidate, Network, Outlook, candidate, target_batch};

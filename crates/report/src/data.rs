@@ -3,6 +3,8 @@
 /// All that the page of a sweep over offered rates shows.
 #[derive(Clone, Debug)]
 pub struct SweepPage {
+    /// The command that writes the page.
+    pub command: &'static str,
     /// Name of the scenario.
     pub title: String,
     /// What was simulated, as pairs of a name and a value.

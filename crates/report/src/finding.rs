@@ -91,7 +91,8 @@ mod tests {
 
     fn check(policies: &[(&str, f64, f64)], expected: &str) {
         let policies = policies.iter().map(|(name, mean, spread)| policy(name, *mean, *spread)).collect();
-        let data = SweepPage { title: String::new(), summary: vec![], policies, bound: 5994.0, limit: 0.01 };
+        let data =
+            SweepPage { command: "weft", title: String::new(), summary: vec![], policies, bound: 5994.0, limit: 0.01 };
         let text = section(&data).replace("<strong>", "").replace("</strong>", "");
         assert!(text.contains(&format!("<p class=\"lead\">{expected}</p>")), "{text}");
     }

@@ -18,9 +18,10 @@ pub fn render(data: &SweepPage) -> String {
         body.push('\n');
     };
     add(format!(
-        "<header><p class=\"kicker\">weft sim report</p><h1>{title}</h1>\
+        "<header><p class=\"kicker\">{}</p><h1>{title}</h1>\
          <p class=\"question\">How many requests a second can this cluster answer in time under each scheduling \
-         policy, and what happens on the way there?</p></header>"
+         policy, and what happens on the way there?</p></header>",
+        data.command
     ));
     add(summary(&data.summary, "What was simulated"));
     add(finding::section(data));
@@ -30,7 +31,7 @@ pub fn render(data: &SweepPage) -> String {
     add(gpu_use(data));
     add(table::goodput(data));
     add(table::points(data));
-    document(&format!("{}: weft sim report", data.title), &body)
+    document(&format!("{}: {}", data.title, data.command), &body)
 }
 
 fn goodput(data: &SweepPage) -> String {

@@ -19,6 +19,7 @@ mod goodput;
 pub mod sharing;
 pub mod placement;
 pub mod elastic;
+pub mod generate;
 
 pub use goodput::{Goodput, Probe, Search, goodput};
 pub use policy::journal::Replayed;

@@ -64,6 +64,7 @@ fn data(arguments: &Arguments, scenario: &Scenario) -> SweepPage {
         points,
     });
     SweepPage {
+        command: "weft sim report",
         title: arguments.file.name(),
         summary: summary(scenario, comparison),
         policies: policies.collect(),

@@ -24,6 +24,13 @@ impl File {
         sim::elastic::parse(&self.name(), &self.text()?, &named).map_err(|error| self.misuse(error))
     }
 
+    /// Reads the scenario of language models.
+    pub(super) fn read_generate(&self) -> Result<sim::generate::Scenario, Misuse> {
+        let folder = self.folder();
+        let named = |path: &str| read_text(&folder.join(path)).map_err(|error| reason(&error));
+        sim::generate::parse(&self.name(), &self.text()?, &named).map_err(|error| self.misuse(error))
+    }
+
     /// What is wrong, in the scenario or in a file that it names.
     fn misuse(&self, error: ScenarioError) -> Misuse {
         let name = self.name();

@@ -26,6 +26,7 @@ fn policy(name: &str, goodput: f64, rates: &[f64], gpus: usize) -> PolicyData {
 fn sample() -> SweepPage {
     let rates = [1000.0, 2500.0, 4000.0, 5500.0, 6500.0];
     SweepPage {
+        command: "weft sim report",
         title: "twenty-models.toml".into(),
         summary: vec![
             ("GPUs".into(), "8 x gpu".into()),
