@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::demo(&workspace, &arguments),
         Command::Dist(arguments) => dist::dist(&workspace, &arguments),
         Command::Image(arguments) => dist::image::image(&workspace, &arguments),
-        Command::FirstUse(_) => dist::first_use::check(&workspace),
+        Command::FirstUse(arguments) => dist::first_use::first_use(&workspace, &arguments),
         Command::Docs(arguments) => docs::docs(&workspace, &arguments),
         Command::Goodput(arguments) => goodput::goodput(&workspace, &arguments),
         Command::Fikit(arguments) => fikit::fikit(&workspace, &arguments),

@@ -3,7 +3,7 @@
 //! There are two. The one that `weft` itself was installed into, where it came as a wheel, has what `pip` put there
 //! ([`installed`]). The other lies in a folder of its own and touches no other Python ([`setup`]): setting it up again is a
 //! glance at a file. Packages come from wherever the user's `pip` gets them, and a set-up that takes longer than
-//! [`PATIENCE`] fails.
+//! `PATIENCE` fails.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{DirBuilder, File};

@@ -1,7 +1,8 @@
 //! What the binaries are made of: every crate that is linked into one, its licence, and where it came from.
 //!
 //! As CycloneDX 1.5, for programs, and as the texts of all licences, which whoever passes the binaries on must pass on
-//! too. Both are from what `cargo metadata` says; crates that only build or test are not in the binaries and not here.
+//! too. Both are from what `cargo metadata` says; crates that only build or test are not in the binaries and not here, but
+//! for those of macros.
 
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};

@@ -20,9 +20,14 @@ use std::time::{Duration, Instant};
 /// Says how long it took from `pip install` to the first answer. Also tries it without NVML, /dev/shm and numpy.
 ///
 /// Example: cargo xtask first-use
+/// Example: cargo xtask first-use --wheel target/packages/weft-0.1.0-py3-none-manylinux_2_28_x86_64.whl
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// Install this wheel instead, such as the one that `cargo xtask dist` made.
+    #[arg(long, value_name = "FILE")]
+    wheel: Option<PathBuf>,
+}
 
 /// What is said of the time from the first command to the first answer.
 const GOAL: Duration = Duration::from_secs(60);
@@ -42,9 +47,20 @@ class Double(weft.Model):
 ";
 const REQUEST: &str = r#"{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1.5, -4]}]}"#;
 
+pub(crate) fn first_use(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    match &arguments.wheel {
+        None => check(workspace),
+        Some(wheel) => use_wheel(&std::path::absolute(wheel).context("find the wheel")?),
+    }
+}
+
 /// Installs the wheel of the release build and uses it.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let wheel = Pack::begin(workspace, &build::release(workspace)?, "first-use")?.wheel()?;
+    use_wheel(&wheel)
+}
+
+fn use_wheel(wheel: &Path) -> Result<()> {
     let wheel = wheel.to_str().context("name the wheel: its path is not text")?;
     let folder = tempfile::tempdir().context("make a folder outside of the repository")?;
     let shared = objects();
