@@ -121,7 +121,10 @@ const KINDS: &[InFile] = &[
     ("daemon/src/gpu_state.rs", &[(Limit, &["INTERVAL_MAX_NS"])]),
     ("daemon/src/journal.rs", &[(Limit, &["BYTES_MAX", "WAITING_MAX"])]),
     ("daemon/src/learned.rs", &[(Protocol, &["VERSION"]), (Limit, &["PROGRAMS_MAX", "BYTES_MAX"])]),
-    ("daemon/src/mps.rs", &[(Protocol, &["CHECK_EVERY", "TIMEOUT", "RETRY_FIRST", "RETRY_MAX"])]),
+    (
+        "daemon/src/mps.rs",
+        &[(Protocol, &["CHECK_EVERY", "TIMEOUT", "RETRY_FIRST", "RETRY_MAX"]), (Limit, &["ANSWER_MAX"])],
+    ),
     ("daemon/src/registry.rs", &[(Limit, &["TENANTS_MAX"])]),
     ("daemon/src/store.rs", &[(Protocol, &["KEPT_NS"])]),
     ("daemon/src/tenant_usage.rs", &[(Limit, &["CHARGE_MAX_NS"]), (Layout, &["MARK_EVERY_NS", "MARKS"])]),

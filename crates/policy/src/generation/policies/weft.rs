@@ -21,13 +21,10 @@ mod view;
 mod bursts;
 
 use self::bursts::Bursts;
-use self::view::{Group, Job, View};
+use self::view::{Group, Job, LONGEST, View, alone, same};
 use crate::generation::{Context, Policy, Reason, Stage};
 use crate::{GpuId, ModelId, RequestId, Span, Time};
 
-/// A step with prompts takes at most this part of the shortest TTFT on its worker, because who comes while it runs waits for its
-/// end; or eight floors, of which one is then wasted, if that is longer.
-const LONGEST: u64 = 8;
 /// The part of a GPU that promised tokens may take, in thousandths. The rest is for prompts, and for what is not foreseen.
 const PROMISED: f64 = 950.0;
 
@@ -153,14 +150,6 @@ impl Weft {
     }
 }
 
-/// How long the rest of a prompt takes with the worker to itself.
-fn alone(context: &Context, worker: GpuId, id: RequestId) -> Span {
-    let sequence = context.books.sequence(id);
-    let learned = context.books.learned(sequence.request.model, worker);
-    let prefill = u64::from(sequence.remaining());
-    learned.predict(crate::generation::Load { prefill, sequences: 1, cached: u64::from(sequence.cached) })
-}
-
 /// Chooses what is in the step that begins now, and begins it. Whether there was anything.
 fn compose(context: &mut Context, worker: GpuId, view: &View, ready: &[Job], crowded: bool) -> bool {
     let start = context.start();
@@ -239,9 +228,4 @@ fn compose(context: &mut Context, worker: GpuId, view: &View, ready: &[Job], cro
     }
     context.step(worker, model, prefill, decode, start);
     true
-}
-
-/// Models by what they have to do on a worker are looked up by id.
-fn same(model: ModelId) -> impl Fn(&&Group) -> bool {
-    move |group| group.model == model
 }

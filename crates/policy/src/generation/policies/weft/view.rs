@@ -1,7 +1,11 @@
 //! What there is to do on a worker: prompts with their deadlines, and tokens that are due, by model.
 
-use crate::generation::{Context, Stage, Terms};
+use crate::generation::{Context, Load, Stage, Terms};
 use crate::{GpuId, ModelId, RequestId, Span, Time};
+
+/// A step with prompts takes at most this part of the shortest TTFT on its worker, because who comes while it runs waits for its
+/// end; or eight floors, of which one is then wasted, if that is longer.
+pub(super) const LONGEST: u64 = 8;
 
 /// A prompt, or the rest of one.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +178,7 @@ impl View {
     }
 
     pub(super) fn group(&self, model: ModelId) -> Option<&Group> {
-        self.groups.iter().find(super::same(model))
+        self.groups.iter().find(same(model))
     }
 
     /// The model whose tokens are due first.
@@ -276,7 +280,7 @@ impl View {
             due += Due { deadline: ends + Span::from_nanos(job.then.tpot as u64), ..job.then }.tokens(deadline)
                 * job.then.own;
         }
-        let step = self.ttft.scale(1, super::LONGEST);
+        let step = self.ttft.scale(1, LONGEST);
         let margin = ready.first().map_or(Span::ZERO, |job| context.books.learned(job.model, worker).margin(step));
         self.start + Span::from_nanos((work + due) as u64) + margin <= deadline
     }
@@ -346,7 +350,7 @@ fn job(context: &Context, worker: GpuId, id: RequestId) -> Job {
         id,
         model,
         deadline: sequence.deadline(),
-        alone: super::alone(context, worker, id),
+        alone: alone(context, worker, id),
         unseen: sequence.is_unseen(),
         begun: sequence.stage != Stage::Waiting,
         cost: terms.prefill * f64::from(sequence.remaining()) + terms.decode(u64::from(sequence.cached)),
@@ -354,4 +358,17 @@ fn job(context: &Context, worker: GpuId, id: RequestId) -> Job {
         remaining: sequence.remaining(),
         bytes: context.books.bytes(id, whole + left),
     }
+}
+
+/// How long the rest of a prompt takes with the worker to itself.
+pub(super) fn alone(context: &Context, worker: GpuId, id: RequestId) -> Span {
+    let sequence = context.books.sequence(id);
+    let learned = context.books.learned(sequence.request.model, worker);
+    let prefill = u64::from(sequence.remaining());
+    learned.predict(Load { prefill, sequences: 1, cached: u64::from(sequence.cached) })
+}
+
+/// Models by what they have to do on a worker are looked up by id.
+pub(super) fn same(model: ModelId) -> impl Fn(&&Group) -> bool {
+    move |group| group.model == model
 }
