@@ -13,8 +13,8 @@
 //! - Neighbours on a GPU slow a batch down as [`policy::predict`] expects of tenants that were never seen together, from
 //!   the parts of the GPU that it and they compute on; or by a percentage of theirs, where the scenario says so.
 //! - Where a policy holds nobody (MPS), all that run get parts of the GPU in proportion to what they reach for.
-//! - The dispatcher is told how long a worker's batches take as its policy plans it: on its limit, or in its part of the
-//!   time; and how much longer the last ones took for their neighbours' sake. Live it is told what batches took.
+//! - The dispatcher is told how long a worker's batches take on its limit, and how much longer the last ones took because
+//!   neighbours or its part of the time left it less. Live it is told what batches took.
 //! - Live, `policy::sharing` divides a GPU every few milliseconds by what was used. Here it is divided whenever a batch
 //!   begins or ends, by what each tenant is about to use; that best-effort work is held while a batch would be late stands
 //!   for the controller.

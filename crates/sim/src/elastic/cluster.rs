@@ -252,8 +252,7 @@ impl Cluster {
             running.speed = 1.0 / (seconds * beside);
             running.useful = useful / beside;
             // What it wanted less than its limit is no neighbour's doing, and what it has beyond may go at any time.
-            let less = latency.seconds(size, f64::from(claim.wanted)) / latency.seconds(size, f64::from(claim.limit));
-            let planned = policy.planned(&worker.shape, latency, size) * less;
+            let planned = latency.seconds(size, f64::from(claim.wanted));
             running.slower = (seconds * beside / planned).max(1.0);
             running.version = version;
             let left = (1.0 - running.done).max(0.0) / running.speed;

@@ -221,3 +221,81 @@ fn kind(place: usize) -> GpuType {
 fn table(seconds: &[f64], slower: f64) -> LatencyTable {
     LatencyTable::from_sizes(seconds.iter().map(|seconds| Span::from_secs_f64(seconds * slower)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECTIVE: Span = Span::from_millis(100);
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    /// What was done: `worker*size` for a batch, `-` for a refusal.
+    fn shown(wants: &mut Vec<Want>) -> Vec<String> {
+        let shown = |want| match want {
+            Want::Run(Batch { worker, arrivals, .. }) => format!("{}*{}", worker.0, arrivals.len()),
+            Want::Refuse(_) => "-".to_owned(),
+        };
+        wants.drain(..).map(shown).collect()
+    }
+
+    /// A pool whose batches take 10 ms, whatever their size up to 4, where there is no worker yet.
+    fn pool() -> (Pool, Vec<f64>) {
+        let planned = vec![0.010; 4];
+        (Pool::new(OBJECTIVE, planned.clone()), planned)
+    }
+
+    /// Lets time pass until then.
+    fn pass(pool: &mut Pool, until: Time, wants: &mut Vec<Want>) {
+        while pool.next_timer() <= until {
+            pool.on_timer(pool.next_timer(), wants);
+        }
+    }
+
+    #[test]
+    fn who_finds_no_worker_waits_for_one_and_is_refused_when_none_came_in_time() {
+        let ((mut pool, planned), mut wants) = (pool(), Vec::new());
+        pool.arrive(at(0), &mut wants);
+        pool.arrive(at(50), &mut wants);
+        pass(&mut pool, at(95), &mut wants);
+        assert_eq!((shown(&mut wants), pool.waiting(), pool.open()), (vec!["-".to_owned()], 1, 1));
+        pool.join(at(100), InstanceId(7), planned, &mut wants);
+        pass(&mut pool, at(140), &mut wants);
+        assert_eq!((shown(&mut wants), pool.waiting(), pool.open()), (vec!["7*1".to_owned()], 0, 1));
+        pool.done(at(150), InstanceId(7), 1.0, &mut wants);
+        assert_eq!((shown(&mut wants), pool.open()), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn a_worker_that_leaves_ends_its_batch_and_its_place_is_given_to_the_next() {
+        let ((mut pool, planned), mut wants) = (pool(), Vec::new());
+        pool.join(at(0), InstanceId(1), planned.clone(), &mut wants);
+        (0..4).for_each(|_| pool.arrive(at(1), &mut wants));
+        assert_eq!(shown(&mut wants).last().unwrap().split('*').next(), Some("1"));
+        pool.leave(at(2), InstanceId(1), &mut wants);
+        pool.arrive(at(3), &mut wants);
+        pool.done(at(12), InstanceId(1), 1.0, &mut wants);
+        assert_eq!(shown(&mut wants), Vec::<String>::new(), "nobody takes what came after");
+        pool.join(at(13), InstanceId(2), planned, &mut wants);
+        pass(&mut pool, at(90), &mut wants);
+        let taken = shown(&mut wants);
+        assert!(!taken.is_empty() && taken.iter().all(|batch| batch.starts_with("2*")), "{taken:?}");
+        assert_eq!(pool.slots.len(), 1);
+    }
+
+    #[test]
+    fn batches_are_planned_as_slow_as_the_last_ones_were() {
+        let ((mut pool, planned), mut wants) = (pool(), Vec::new());
+        pool.join(at(0), InstanceId(1), planned, &mut wants);
+        pool.arrive(at(0), &mut wants);
+        pass(&mut pool, at(90), &mut wants);
+        pool.done(at(95), InstanceId(1), 12.0, &mut wants);
+        wants.clear();
+        // 120 ms is more than the objective: nobody is run to be late.
+        pool.arrive(at(96), &mut wants);
+        pass(&mut pool, at(300), &mut wants);
+        assert_eq!((shown(&mut wants), pool.open()), (vec!["-".to_owned()], 0));
+    }
+}

@@ -82,9 +82,9 @@ pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
     let shapes = scenario.functions.iter().zip(&latencies);
     let shapes: Vec<Vec<Shape>> = shapes.map(|(function, latency)| policy.shapes(function, latency)).collect();
     let fastest = |(shapes, latency): (&Vec<Shape>, &Latency)| {
-        let alone = |shape: &&Shape| policy.planned(shape, latency, 1);
+        let alone = |shape: &&Shape| latency.seconds(1, f64::from(shape.limit));
         let fastest = shapes.iter().min_by(|left, right| alone(left).total_cmp(&alone(right)));
-        fastest.map_or(Vec::new(), |shape| planned(policy.as_ref(), shape, latency))
+        fastest.map_or(Vec::new(), |shape| planned(shape, latency))
     };
     let expected = shapes.iter().zip(&latencies).map(fastest);
     let pools = scenario.functions.iter().zip(expected);
@@ -122,9 +122,9 @@ pub fn run(scenario: &Scenario, policy: &str) -> Option<Report> {
     Some(run.go(name))
 }
 
-/// How long batches of a worker are planned to take, in seconds by their size.
-fn planned(policy: &dyn Policy, shape: &Shape, latency: &Latency) -> Vec<f64> {
-    (1..=latency.batch_max()).map(|size| policy.planned(shape, latency, size)).collect()
+/// How long batches of a worker are planned to take: on its limit and with no neighbour, in seconds by their size.
+fn planned(shape: &Shape, latency: &Latency) -> Vec<f64> {
+    (1..=latency.batch_max()).map(|size| latency.seconds(size, f64::from(shape.limit))).collect()
 }
 
 impl Run<'_> {
@@ -382,7 +382,7 @@ impl Run<'_> {
         if let Some(worker) = self.cluster.workers.get_mut(&id) {
             worker.state = State::Ready;
             let (now, function) = (self.now, worker.function);
-            let planned = planned(self.policy.as_ref(), &worker.shape, &self.latencies[function]);
+            let planned = planned(&worker.shape, &self.latencies[function]);
             self.tell(function, |pool, wants| pool.join(now, id, planned, wants));
         }
     }

@@ -87,11 +87,6 @@ pub(in crate::elastic) trait Policy {
         false
     }
 
-    /// Seconds that a batch is planned to take where neighbours cost nothing: what the dispatcher is told.
-    fn planned(&self, shape: &Shape, latency: &Latency, size: usize) -> f64 {
-        latency.seconds(size, f64::from(shape.limit))
-    }
-
     /// The share that a worker wants for a batch.
     fn wanted(&self, shape: &Shape, _latency: &Latency, _batch: Batch) -> u32 {
         shape.limit

@@ -86,10 +86,6 @@ impl Policy for FastGShare {
         (job.request.permille(), job.request.permille())
     }
 
-    fn planned(&self, shape: &Shape, latency: &Latency, size: usize) -> f64 {
-        latency.seconds(size, f64::from(shape.request)) * 1e3 / f64::from(shape.quota)
-    }
-
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
         let area = |claim: &Claim| f64::from(claim.request) * f64::from(claim.quota) / 1e3;
         let sure: f64 = claims.iter().map(area).sum();

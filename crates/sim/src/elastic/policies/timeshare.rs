@@ -45,10 +45,6 @@ impl Policy for TimeShare {
         (1_000 / TENANTS, 1_000 / TENANTS)
     }
 
-    fn planned(&self, _shape: &Shape, latency: &Latency, size: usize) -> f64 {
-        latency.seconds(size, 1e3) * f64::from(TENANTS)
-    }
-
     fn divide(&self, claims: &[Claim], grants: &mut Vec<Grant>) {
         let part = 1.0 / claims.len() as f64;
         grants.extend(claims.iter().map(|_| Grant { share: 1_000.0, part }));
