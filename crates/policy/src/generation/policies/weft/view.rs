@@ -229,7 +229,7 @@ impl View {
     }
 
     /// Chooses the prompts that run: as many as can be in time together, as far as tokens and cache are not promised twice.
-    pub(super) fn choose(&mut self, context: &Context, worker: GpuId, limit: f64) -> Chosen {
+    pub(super) fn choose(&self, context: &Context, worker: GpuId, limit: f64) -> Chosen {
         let mut chosen = Chosen::default();
         let mut promised = self.promised(self.start);
         let mut models: Vec<ModelId> = self.groups.iter().map(|group| group.model).collect();
@@ -349,7 +349,7 @@ fn job(context: &Context, worker: GpuId, id: RequestId) -> Job {
         alone: super::alone(context, worker, id),
         unseen: sequence.is_unseen(),
         begun: sequence.stage != Stage::Waiting,
-        cost: terms.prefill * f64::from(sequence.remaining()) + terms.decode(u64::from(sequence.cached)),
+        cost: terms.chunk(sequence.cached, sequence.remaining()) + terms.decode(u64::from(sequence.cached)),
         then: due(&terms, sequence.deadline() + tpot, tpot, whole, left),
         remaining: sequence.remaining(),
         bytes: context.books.bytes(id, whole + left),
