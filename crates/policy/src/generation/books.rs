@@ -144,7 +144,9 @@ impl Books {
         let mut load = Load { sequences: (prefill.len() + decode.len()) as u64, ..Load::default() };
         for (id, tokens) in prefill {
             load.prefill += u64::from(*tokens);
-            load.cached += u64::from(self.sequence(*id).cached);
+            let cached = u64::from(self.sequence(*id).cached);
+            load.cached += cached;
+            load.pairs += u64::from(*tokens) * (cached + u64::from(*tokens) / 2);
         }
         for id in decode {
             load.cached += u64::from(self.sequence(*id).cached);

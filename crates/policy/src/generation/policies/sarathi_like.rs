@@ -41,14 +41,14 @@ fn budget(context: &Context, worker: GpuId, model: ModelId, decode: &[crate::Req
     let all = there.active.iter().chain(&there.waiting).map(|id| context.books.sequence(*id));
     let between = all.filter(|sequence| sequence.request.model == model).map(|sequence| sequence.request.tpot).min();
     let learned = context.books.learned(model, worker);
-    let Load { cached, sequences, .. } = context.books.load(&[], decode);
+    let Load { cached, sequences, pairs, .. } = context.books.load(&[], decode);
     let beginning = active(context, worker, model, Stage::Prefill);
     let read: u64 = beginning.iter().take(1).map(|id| u64::from(context.books.sequence(*id).cached)).sum();
-    let taken = learned.predict(Load { prefill: 0, sequences: sequences + 1, cached: cached + read });
+    let taken = learned.predict(Load { prefill: 0, sequences: sequences + 1, cached: cached + read, pairs });
     let between = between.unwrap_or(Span::ZERO);
     // The budget is chosen so that nearly all steps stay within the objective, not half of them.
     let left = between - learned.margin(between) - taken;
-    let tokens = (left.nanos() as f64 / learned.terms().prefill) as u32;
+    let tokens = learned.terms().tokens(read as u32, left.nanos() as f64) as u32;
     let least = if decode.is_empty() { BUDGET_MIN } else { 0 };
     tokens.clamp(least, BUDGET_MAX)
 }

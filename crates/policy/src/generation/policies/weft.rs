@@ -62,15 +62,14 @@ impl Policy for Weft {
     fn on_arrival(&mut self, context: &mut Context, id: RequestId, worker: GpuId) {
         let request = context.books.sequence(id).request;
         let terms = context.books.learned(request.model, worker).terms();
-        let work = terms.prefill * f64::from(request.prompt) + terms.sequence;
+        let work = terms.chunk(0, request.prompt) + terms.sequence;
         self.bursts(worker).record(context.now, request.ttft, work);
     }
 
     fn plan(&mut self, context: &mut Context, worker: GpuId) -> Time {
         self.refuse_hopeless(context, worker);
-        let mut view = View::new(context, worker);
+        let view = View::new(context, worker);
         let mut chosen = view.choose(context, worker, PROMISED);
-        let begun = context.now;
         if chosen.ready.is_empty() {
             if view.groups.is_empty() {
                 // Nobody decodes: who was left out has the GPU to himself.
@@ -88,7 +87,6 @@ impl Policy for Weft {
         if !compose(context, worker, &view, &chosen.ready, !chosen.left_out.is_empty()) {
             super::fill::rescue(context, worker, 64);
         }
-        debug_assert!(context.now == begun && !context.books.is_idle(worker), "a step was begun");
         Time::NEVER
     }
 }
@@ -101,16 +99,17 @@ impl Weft {
         &mut self.bursts[worker.index()]
     }
 
-    /// Refuses those whose first token would be late if they were alone, after a look at other workers.
+    /// Refuses those whose first token would be late if they were alone.
     fn refuse_hopeless(&mut self, context: &mut Context, worker: GpuId) {
         let there = &context.books.workers[worker.index()];
+        let mut backlog = None;
         let all: Vec<RequestId> = there.waiting.iter().chain(&there.active).copied().collect();
         for id in all {
             let sequence = *context.books.sequence(id);
             if !sequence.is_unseen() || context.start() + alone(context, worker, id) <= sequence.deadline() {
                 continue;
             }
-            let come_back = View::new(context, worker).backlog(context.start());
+            let come_back = *backlog.get_or_insert_with(|| View::new(context, worker).backlog(context.start()));
             context.reject(id, Reason::TooLate, Some(come_back));
         }
     }
@@ -200,14 +199,14 @@ fn compose(context: &mut Context, worker: GpuId, view: &View, ready: &[Job], cro
         // An eviction may have changed who holds cache and how much there is to process.
         let sequence = context.books.sequence(job.id);
         let own = group.terms.decode(u64::from(sequence.cached));
-        let tokens = ((left - own) / group.terms.prefill).max(0.0) as u64;
+        let tokens = group.terms.tokens(sequence.cached, left - own) as u64;
         let tokens = tokens.min(room).min(u64::from(sequence.remaining())) as u32;
         if tokens == 0 {
             break;
         }
         prefill.push((job.id, tokens));
         room -= u64::from(tokens);
-        left -= own + group.terms.prefill * f64::from(tokens);
+        left -= own + group.terms.chunk(sequence.cached, tokens);
         if tokens == sequence.remaining() && job.unseen {
             // What is packed behind it delays it.
             let spare = (job.deadline - start).nanos() as f64 / (1.0 + group.guard) - (usable - left);

@@ -1,6 +1,6 @@
 //! What there is to do on a worker: prompts with their deadlines, and tokens that are due, by model.
 
-use crate::generation::{Context, Load, Stage, Terms};
+use crate::generation::{Context, Stage, Terms};
 use crate::{GpuId, ModelId, RequestId, Span, Time};
 
 /// A step with prompts takes at most this part of the shortest TTFT on its worker, because who comes while it runs waits for its
@@ -233,7 +233,7 @@ impl View {
     }
 
     /// Chooses the prompts that run: as many as can be in time together, as far as tokens and cache are not promised twice.
-    pub(super) fn choose(&mut self, context: &Context, worker: GpuId, limit: f64) -> Chosen {
+    pub(super) fn choose(&self, context: &Context, worker: GpuId, limit: f64) -> Chosen {
         let mut chosen = Chosen::default();
         let mut promised = self.promised(self.start);
         let mut models: Vec<ModelId> = self.groups.iter().map(|group| group.model).collect();
@@ -353,7 +353,7 @@ fn job(context: &Context, worker: GpuId, id: RequestId) -> Job {
         alone: alone(context, worker, id),
         unseen: sequence.is_unseen(),
         begun: sequence.stage != Stage::Waiting,
-        cost: terms.prefill * f64::from(sequence.remaining()) + terms.decode(u64::from(sequence.cached)),
+        cost: terms.chunk(sequence.cached, sequence.remaining()) + terms.decode(u64::from(sequence.cached)),
         then: due(&terms, sequence.deadline() + tpot, tpot, whole, left),
         remaining: sequence.remaining(),
         bytes: context.books.bytes(id, whole + left),
@@ -364,8 +364,10 @@ fn job(context: &Context, worker: GpuId, id: RequestId) -> Job {
 pub(super) fn alone(context: &Context, worker: GpuId, id: RequestId) -> Span {
     let sequence = context.books.sequence(id);
     let learned = context.books.learned(sequence.request.model, worker);
-    let prefill = u64::from(sequence.remaining());
-    learned.predict(Load { prefill, sequences: 1, cached: u64::from(sequence.cached) })
+    let terms = learned.terms();
+    let nanos =
+        terms.floor + terms.decode(u64::from(sequence.cached)) + terms.chunk(sequence.cached, sequence.remaining());
+    Span::from_nanos(nanos as u64)
 }
 
 /// Models by what they have to do on a worker are looked up by id.
