@@ -2,13 +2,12 @@
 
 use crate::message::Message;
 use crate::network::{End, Line};
+use config::ModelSpec;
 use gateway::core::{Call, Clock, Entered, Outcome};
 use gateway::remote::Waiting;
 use gateway::{Gateway, Links, OrderOutcome, ServeError};
 use policy::{Span, Time};
-use rpc::{
-    Arrival, Catalog, Incarnation, ModelSpec, NodeHello, Order, Overview, Part, ToGateway, ToNode, WorkerId, session_of,
-};
+use rpc::{Arrival, Catalog, Incarnation, NodeHello, Order, Overview, Part, ToGateway, ToNode, WorkerId, session_of};
 use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

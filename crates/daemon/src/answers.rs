@@ -6,9 +6,9 @@ use crate::placement::{NoPlacement, Placement};
 use crate::registry::{TenantState, Token};
 use crate::reservation::Reservation;
 use crate::state::DaemonState;
+use config::{Percent, Share, Way};
 use policy::GpuId;
 use policy::sharing::{Class, Controller};
-use rpc::{Percent, Share, Way};
 use share_client::{
     Answer, Boost, Change, Gpu, MpsServer, Question, Register, Registered, Status, StatusAsked, TenantStatus,
 };

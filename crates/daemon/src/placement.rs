@@ -6,11 +6,11 @@
 use crate::registry::TenantState;
 use crate::reservation::Reservation;
 use crate::state::DaemonState;
+use config::{Bytes, Share};
 use policy::GpuId;
 use policy::placement::machine::{Choice, Guest, Host, choose};
 use policy::placement::{Demand, Kind, Need};
 use policy::sharing::{Class, WHOLE};
-use rpc::{Bytes, Share};
 use share_client::Gpu;
 use shm::now_ns;
 

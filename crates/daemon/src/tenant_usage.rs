@@ -8,9 +8,9 @@
 
 use crate::registry::TenantState;
 use crate::slot::Seen;
+use config::Way;
 use policy::sharing::{Action, Admission, Burst, Gate, TenantView, WHOLE};
 use policy::{Span, TenantId, Time};
-use rpc::Way;
 use shm::{Patience, SLICED_NS};
 use std::collections::VecDeque;
 

@@ -2,10 +2,9 @@
 
 use crate::statistics::{Refused, Served, Statistics};
 use crate::{Gateway, Links, OrderOutcome};
+use config::{Kind, Line, ModelSpec};
 use policy::Span;
-use rpc::{
-    Arrival, Catalog, Entry, Kind, Line, ModelSpec, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView,
-};
+use rpc::{Arrival, Catalog, Entry, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

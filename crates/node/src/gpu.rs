@@ -5,7 +5,7 @@
 
 use crate::Config;
 use crate::protocol::Grant;
-use rpc::{Device, Kind, ModelSpec};
+use config::{Device, Kind, ModelSpec};
 use share_client::Gpus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

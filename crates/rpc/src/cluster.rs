@@ -4,9 +4,10 @@
 //! the stream that brought it.
 
 use crate::{
-    Answer, Arrival, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent, Refusal,
-    Running, Tensor, ToGateway, ToNode, WorkerId, session_of,
+    Answer, Arrival, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Refusal, Running, Tensor, ToGateway,
+    ToNode, WorkerId, session_of,
 };
+use config::{DataType, Line, Percent};
 use policy::placement::nodes::Capacity;
 use policy::{Reason, Span};
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub fn introduce<T>(request: &mut tonic::Request<T>, token: Option<&str>) -> Res
 pub fn admit<T>(request: &tonic::Request<T>, token: Option<&str>, who: &str) -> Result<(), tonic::Status> {
     let brought = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok());
     if let Some(token) = token
-        && !crate::env::is_same_secret(
+        && !config::env::is_same_secret(
             token,
             brought("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default(),
         )

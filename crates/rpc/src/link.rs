@@ -17,7 +17,8 @@
 //! - a [`WorkerId`] begins with its scheduler's epoch, drawn at random when that starts;
 //! - a request has a new id whenever it is announced to another session of a scheduler, or once more to the same.
 
-use crate::{Line, ModelInfo, ModelSpec, Percent, Tensor};
+use crate::{ModelInfo, Tensor};
+use config::{Line, ModelSpec, Percent};
 use policy::Span;
 use policy::placement::nodes::Capacity;
 use std::sync::Arc;

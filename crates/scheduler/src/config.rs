@@ -1,7 +1,7 @@
 //! How the scheduler is set up.
 
+use config::ModelSpec;
 use policy::{Network, Span};
-use rpc::ModelSpec;
 use std::path::PathBuf;
 
 /// How the scheduler is set up.

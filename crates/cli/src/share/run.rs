@@ -9,8 +9,8 @@ use super::{ShareArguments, daemon, library, program, supervise};
 use crate::output::{Exit, Misuse};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use config::{Share, ShareAsked};
 use policy::sharing::Class;
-use rpc::{Share, ShareAsked};
 use share_client::{Answer, Client, Question, Register, Registered, environment};
 use std::ffi::OsString;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Sharing mode: `temporal` (time slices), `spatial` (side by side under MPS), or `auto`: the daemon chooses [default:
     /// auto]
     #[arg(id = "way", long = "share", value_name = "MODE")]
-    share_in: Option<rpc::Way>,
+    share_in: Option<config::Way>,
     /// Name for `weft set` and `weft top` [default: the program's file name]
     #[arg(long)]
     name: Option<String>,
