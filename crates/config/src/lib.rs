@@ -16,6 +16,6 @@ mod workers;
 
 pub use datatype::DataType;
 pub use model::{Device, Kind, Line, ModelSpec, TensorSpec};
-pub use share::{Percent, Share, ShareAsked, Way};
+pub use share::{Percent, Share, ShareAsked, SharingMode};
 pub use size::Bytes;
 pub use workers::{WORKERS_MAX, Workers};
