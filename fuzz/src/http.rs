@@ -5,9 +5,10 @@
 //! The fuzz targets and the ordinary test `crates/gateway/tests/http_fuzz.rs` share this file.
 
 use bytes::Bytes;
+use config::DataType;
 use gateway::check;
 use gateway::http::{Data, Encoding, InferRequest, decode, encode, unpack};
-use rpc::{DataType, Tensor};
+use rpc::Tensor;
 use serde::de::IgnoredAny;
 
 /// Larger bodies are refused.

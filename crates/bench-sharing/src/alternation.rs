@@ -6,8 +6,8 @@
 
 use crate::latencies::Latencies;
 use crate::results::Side;
+use config::ShareAsked;
 use harness::{Answer, now_ns};
-use rpc::ShareAsked;
 use share_client::{Answer as Reply, Change, Client, DaemonPaths, Question};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -63,7 +63,7 @@ impl Daemons {
         let mut command = match world.needs_weft() {
             true => {
                 let mut command = self.weft_command(world);
-                command.arg("run").args(["--class", rpc::share::class_name(class)]).args(run_flags(world));
+                command.arg("run").args(["--class", config::share::class_name(class)]).args(run_flags(world));
                 command.args(group.slo.iter().flat_map(|slo| ["--slo", slo]));
                 command.args(group.request.iter().flat_map(|request| ["--request", request]));
                 // A pair meets on the GPU that both take by themselves, as it does without Weft.

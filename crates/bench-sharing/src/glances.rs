@@ -97,7 +97,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpc::Share;
+    use config::Share;
     use share_client::{GpuStatus, TenantStatus};
 
     #[test]

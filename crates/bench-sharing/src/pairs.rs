@@ -1,7 +1,7 @@
 //! Which programs are measured together: a line each, `name = LATENCY COMMAND | BEST-EFFORT COMMAND`.
 
+use config::Percent;
 use policy::Span;
-use rpc::Percent;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 

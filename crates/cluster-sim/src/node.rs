@@ -3,13 +3,12 @@
 use crate::Bug;
 use crate::network::{End, Line};
 use crate::parts::Member;
+use config::DataType;
 use node::assembly::{Added, Assembly, Batch};
 use node::roster::Roster;
 use policy::{Span, Time};
 use rpc::cluster::proto;
-use rpc::{
-    Answer, DataType, Failure, FromNode, Incarnation, ModelInfo, NodeHello, Outputs, Tensor, Term, ToNode, WorkerId,
-};
+use rpc::{Answer, Failure, FromNode, Incarnation, ModelInfo, NodeHello, Outputs, Tensor, Term, ToNode, WorkerId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How long a batch of this size takes.

@@ -3,15 +3,14 @@
 use crate::Bug;
 use crate::message::Message;
 use crate::network::{End, Line};
+use config::ModelSpec;
 use gateway::core::{Call, Clock, Entered, Outcome};
 use gateway::flights::Session;
 use gateway::remote::Waiting;
 use gateway::{Gateway, Links, OrderOutcome, ServeError};
 use policy::{Span, Time};
 use rpc::leader::{Fence, Search};
-use rpc::{
-    Arrival, Catalog, Incarnation, ModelSpec, NodeHello, Order, Overview, Part, Term, ToGateway, ToNode, WorkerId,
-};
+use rpc::{Arrival, Catalog, Incarnation, NodeHello, Order, Overview, Part, Term, ToGateway, ToNode, WorkerId};
 use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;

@@ -6,9 +6,9 @@ use crate::placement::{NoPlacement, Placement};
 use crate::registry::{TenantState, Token};
 use crate::reservation::Reservation;
 use crate::state::DaemonState;
+use config::{Percent, Share, SharingMode};
 use policy::GpuId;
 use policy::sharing::{Class, Controller, Modes};
-use rpc::{Percent, Share, Way};
 use share_client::{
     Answer, Boost, Change, Gpu, MpsServer, Question, Register, Registered, Status, StatusAsked, TenantStatus,
 };
@@ -80,8 +80,8 @@ impl DaemonState {
             Err(NoPlacement::Now(reason)) => return Err(reason),
         };
         let space = self.mps_server(&share, peer.uid, register.command, &found.on)?;
-        let way = if space.is_some() { Way::Space } else { Way::Time };
-        let share = Share { gpu: found.gpu.clone(), gpus: 1, way, ..share };
+        let mode = if space.is_some() { SharingMode::Spatial } else { SharingMode::Temporal };
+        let share = Share { gpu: found.gpu.clone(), gpus: 1, mode, ..share };
         let leader = register.process.then(|| Watched::new(peer.pid)).flatten();
         let (command, placed) = (register.command, if found.chosen { found.why } else { String::new() });
         let leaves = register.leaves && share.class == Class::BestEffort;
@@ -141,10 +141,12 @@ impl DaemonState {
         command: Option<u64>,
         on: &[GpuId],
     ) -> Result<Option<MpsServer>, String> {
-        if share.way == Way::Time || share.way == Way::Auto && !self.suits_spatial(share.class, user, command, on) {
+        if share.mode == SharingMode::Temporal
+            || share.mode == SharingMode::Auto && !self.suits_spatial(share.class, user, command, on)
+        {
             return Ok(None);
         }
-        let others = self.registry.iter().filter(|(_, tenant)| tenant.share.way == Way::Space);
+        let others = self.registry.iter().filter(|(_, tenant)| tenant.share.mode == SharingMode::Spatial);
         let strangers = others.map(|(_, tenant)| tenant.user).any(|other| other != user);
         let ready = match self.mps.as_ref().map(Mps::ready) {
             Some(Ok(_)) if strangers => Err("programs of another user are in spatial mode".into()),
@@ -157,7 +159,9 @@ impl DaemonState {
                 let [pipe, log] = [&folders.pipe, &folders.log].map(|path| path.display().to_string());
                 Ok(Some(MpsServer { pipe, log, last: share.class == Class::BestEffort }))
             }
-            Err(problem) if share.way == Way::Space => Err(format!("spatial mode is not available: {problem}")),
+            Err(problem) if share.mode == SharingMode::Spatial => {
+                Err(format!("spatial mode is not available: {problem}"))
+            }
             Err(_) => Ok(None),
         }
     }
@@ -177,7 +181,7 @@ impl DaemonState {
         let is_other =
             |(number, tenant): &(u32, &TenantState)| tenant.share.class == other && meets(*number, &tenant.share);
         let (spatial, temporal): (Vec<_>, Vec<_>) =
-            self.registry.iter().filter(is_other).partition(|(_, tenant)| tenant.share.way == Way::Space);
+            self.registry.iter().filter(is_other).partition(|(_, tenant)| tenant.share.mode == SharingMode::Spatial);
         let others = Modes { spatial: !spatial.is_empty(), temporal: !temporal.is_empty() };
         policy::sharing::suits_spatial(class, wait, others)
     }
@@ -214,7 +218,7 @@ impl DaemonState {
         if change.share.gpu.is_some() || change.share.gpus.is_some() {
             return Err("a running program cannot move to another GPU".into());
         }
-        if change.share.way.is_some() {
+        if change.share.mode.is_some() {
             return Err("the sharing mode cannot change while a program runs".into());
         }
         let tenant = self.registry.get(number).ok_or("it is gone")?;

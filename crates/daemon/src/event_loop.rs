@@ -5,7 +5,7 @@ use crate::gpu_state::{Attaching, GpuState};
 use crate::pidfd::Watched;
 use crate::registry::{TenantState, Token};
 use crate::state::{Client, DaemonState};
-use rpc::Share;
+use config::Share;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use shm::{Connection, FileList, MAX_MESSAGE, Message, Name, SLOTS, VERSION, now_ns};

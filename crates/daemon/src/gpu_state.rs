@@ -9,10 +9,10 @@ use crate::pidfd::Watched;
 use crate::registry::{TenantRegistry, Token};
 use crate::slot::{Notes, Occupant, Seen, Slot};
 use crate::tenant_usage::{Colocated, Interval, TenantUsage};
+use config::SharingMode;
 use policy::sharing::journal::Recorder;
 use policy::sharing::{Action, Admission, Class, Controller, GpuView, SharingConfig, WHOLE};
 use policy::{TenantId, Time};
-use rpc::Way;
 use share_client::{Gpu, GpuStatus, TenantStatus};
 use shm::{ControlPage, SLOTS};
 use std::collections::{BTreeMap, VecDeque};
@@ -197,7 +197,8 @@ impl GpuState {
             let Some(occupant) = &mut slot.occupant else { continue };
             let usage = self.usages.entry(occupant.tenant).or_insert_with(TenantUsage::new);
             let share = registry.get(occupant.tenant).map(|tenant| &tenant.share);
-            let temporal = share.is_some_and(|share| share.class == Class::BestEffort && share.way != Way::Space);
+            let temporal =
+                share.is_some_and(|share| share.class == Class::BestEffort && share.mode != SharingMode::Spatial);
             usage.read(index as u32, page.as_ref(), &mut occupant.seen, interval, memory, temporal);
         }
         self.usages.retain(|_, usage| usage.processes > 0);
@@ -240,7 +241,11 @@ impl GpuState {
             let words = ControlWords {
                 class: class_word(share.class),
                 priority: share.priority.into(),
-                mode: if share.way == Way::Space { shm::SharingMode::Spatial } else { shm::SharingMode::Temporal },
+                mode: if share.mode == SharingMode::Spatial {
+                    shm::SharingMode::Spatial
+                } else {
+                    shm::SharingMode::Temporal
+                },
                 above,
                 siblings: slots_where(&|other, _| other == tenant),
                 others: slots_where(&|_, _| true),

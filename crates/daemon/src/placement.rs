@@ -6,11 +6,11 @@
 use crate::registry::TenantState;
 use crate::reservation::Reservation;
 use crate::state::DaemonState;
+use config::{Bytes, Share};
 use policy::GpuId;
-use policy::placement::machine::{Choice, Guest, Host, choose};
+use policy::placement::machine::{self, Choice, Host, choose};
 use policy::placement::{Demand, Kind, Need};
 use policy::sharing::{Class, WHOLE};
-use rpc::{Bytes, Share};
 use share_client::Gpu;
 use shm::now_ns;
 
@@ -81,7 +81,7 @@ impl DaemonState {
         let now = now_ns();
         let there = self.registry.iter().filter(|(number, tenant)| self.is_on(gpu, *number, &tenant.share));
         let gpu_state = self.gpu_states.iter().find(|gpu_state| gpu_state.gpu.uuid == gpu.uuid);
-        let guest = |(number, tenant): (u32, &TenantState)| {
+        let present = |(number, tenant): (u32, &TenantState)| {
             let used = gpu_state.map_or(0, |gpu_state| gpu_state.used_bytes(number));
             let mut need = need(&tenant.share, used);
             let gives_way = tenant.share.class == Class::BestEffort && class != Class::BestEffort;
@@ -89,18 +89,18 @@ impl DaemonState {
                 need.request = 0;
             }
             let leaves = (gives_way && tenant.leaves(now)).then_some(tenant.share.priority);
-            Guest { name: tenant.name.clone(), kind: kind(&tenant.share), need, leaves }
+            machine::TenantState { name: tenant.name.clone(), kind: kind(&tenant.share), need, leaves }
         };
         let is_here = |reserved: &&Reservation| reserved.name != name && reserved.on.contains(&GpuId(gpu.index));
         let reserved = self.reservations.iter().filter(|reserved| reserved.until_ns > now).filter(is_here);
-        let coming = |Reservation { name, share, .. }: &Reservation| Guest {
+        let coming = |Reservation { name, share, .. }: &Reservation| machine::TenantState {
             name: name.clone(),
             kind: kind(share),
             need: need(share, 0),
             leaves: None,
         };
-        let guests = there.map(guest).chain(reserved.map(coming)).collect();
-        Host { gpu: GpuId(gpu.index), memory: gpu.memory_bytes, guests }
+        let tenants = there.map(present).chain(reserved.map(coming)).collect();
+        Host { gpu: GpuId(gpu.index), memory: gpu.memory_bytes, tenants }
     }
 
     /// Whether a tenant is on a GPU or will be: its share names the GPU, it runs there, or the machine has no other.

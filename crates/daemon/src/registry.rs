@@ -7,7 +7,7 @@
 //!    that attached, or, after a restart of the daemon, a moment in which its processes may come back.
 
 use crate::pidfd::Watched;
-use rpc::Share;
+use config::Share;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A connection's number.

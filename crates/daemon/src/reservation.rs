@@ -1,7 +1,7 @@
 //! GPUs whose memory is being freed.
 
+use config::Share;
 use policy::GpuId;
-use rpc::Share;
 
 /// Memory that tenants free for one program; no other program gets it meanwhile.
 #[derive(Debug)]

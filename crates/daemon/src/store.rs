@@ -7,7 +7,7 @@
 use crate::pidfd::Watched;
 use crate::registry::{TenantRegistry, TenantState};
 use anyhow::{Context, Result};
-use rpc::Share;
+use config::Share;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

@@ -8,9 +8,9 @@
 
 use crate::registry::TenantState;
 use crate::slot::Seen;
+use config::SharingMode;
 use policy::sharing::{Action, Admission, Burst, Gate, TenantView, WHOLE};
 use policy::{Span, TenantId, Time};
-use rpc::Way;
 use shm::{Patience, SLICED_NS};
 use std::collections::VecDeque;
 
@@ -334,9 +334,9 @@ impl TenantUsage {
             bursts: self.bursts,
             ended: self.ended.iter().map(|(process, burst)| self.burst(*process, burst)).collect(),
             objective: tenant.share.slo,
-            spatial: tenant.share.way == Way::Space,
-            slices: self.observed.slices && tenant.share.way != Way::Space,
-            preemptible: self.observed.preemptible && tenant.share.way != Way::Space,
+            spatial: tenant.share.mode == SharingMode::Spatial,
+            slices: self.observed.slices && tenant.share.mode != SharingMode::Spatial,
+            preemptible: self.observed.preemptible && tenant.share.mode != SharingMode::Spatial,
             preempts_within: Span::from_nanos(self.observed.leaves_ns),
             memory_limit: tenant.share.memory.map(|bytes| bytes.0),
             ..TenantView::new(TenantId(number))

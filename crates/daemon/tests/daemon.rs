@@ -1,8 +1,8 @@
 //! The daemon over its real socket: programs that behave, and clients that do not.
 
+use config::ShareAsked;
 use daemon::{Config, Daemon};
 use policy::sharing::SharingConfig;
-use rpc::ShareAsked;
 use share_client::{Answer, Boost, Change, Client, DaemonPaths, Gpu, Gpus, Question, Register, Status, Uuid};
 use shm::{
     Connection, ControlPage, FileList, MAX_MESSAGE, Message, Name, Note, NotesPage, OwnPage, SLOTS, SeenPage,

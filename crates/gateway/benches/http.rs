@@ -17,8 +17,9 @@
 mod support;
 
 use bytes::Bytes;
+use config::DataType;
 use gateway::http::{HttpConfig, decode, encode, serve};
-use rpc::{DataType, Tensor};
+use rpc::Tensor;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -11,14 +11,13 @@
 #![allow(clippy::print_stdout, reason = "the address is the result")]
 
 use anyhow::Context;
+use config::{Kind, Line, ModelSpec};
 use gateway::flights::Session;
 use gateway::metrics::{GpuSource, GpuView, MetricsConfig, serve};
 use gateway::statistics::{Refused, Served, Statistics};
 use gateway::{Gateway, Links, OrderOutcome};
 use policy::Span;
-use rpc::{
-    Arrival, Catalog, Entry, Kind, Line, ModelSpec, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView,
-};
+use rpc::{Arrival, Catalog, Entry, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

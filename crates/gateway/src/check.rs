@@ -1,7 +1,8 @@
 //! Whether a request fits the model it asks for. What passes here cannot make a worker stumble over its shape.
 
 use crate::ServeError;
-use rpc::{DataType, ModelInfo, Tensor, TensorSpec, tensor};
+use config::{DataType, TensorSpec};
+use rpc::{ModelInfo, Tensor, tensor};
 
 /// Checks a request's inputs against what the model declares and puts them in the model's order. Returns the inputs
 /// and how many rows of the batch the request takes.

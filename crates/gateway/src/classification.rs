@@ -1,7 +1,8 @@
 //! Outputs as a client asks for them with Triton's classification extension: not the scores, but the best classes.
 
 use bytes::{BufMut, BytesMut};
-use rpc::{DataType, Tensor, tensor};
+use config::DataType;
+use rpc::{Tensor, tensor};
 use std::cmp::Ordering;
 use std::fmt;
 

@@ -1,11 +1,12 @@
 //! How a model is served, in the words of Triton's model configuration.
 
+use config::{Kind, TensorSpec};
+use rpc::Entry;
 use rpc::inference::{
     DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput, ModelParameter,
     ModelQueuePolicy, ModelTransactionPolicy, ModelVersionPolicy, model_config, model_instance_group,
     model_queue_policy, model_version_policy,
 };
-use rpc::{Entry, Kind, TensorSpec};
 
 /// What clients can look for before they use an extension.
 pub(crate) const EXTENSIONS: [&str; 11] = [
@@ -98,21 +99,21 @@ fn dimensions(tensor: &TensorSpec, max_batch: usize) -> Vec<i64> {
     tensor.shape[batch..].to_vec()
 }
 
-fn data_type(datatype: rpc::DataType) -> DataType {
+fn data_type(datatype: config::DataType) -> DataType {
     match datatype {
-        rpc::DataType::Bool => DataType::TypeBool,
-        rpc::DataType::Uint8 => DataType::TypeUint8,
-        rpc::DataType::Uint16 => DataType::TypeUint16,
-        rpc::DataType::Uint32 => DataType::TypeUint32,
-        rpc::DataType::Uint64 => DataType::TypeUint64,
-        rpc::DataType::Int8 => DataType::TypeInt8,
-        rpc::DataType::Int16 => DataType::TypeInt16,
-        rpc::DataType::Int32 => DataType::TypeInt32,
-        rpc::DataType::Int64 => DataType::TypeInt64,
-        rpc::DataType::Fp16 => DataType::TypeFp16,
-        rpc::DataType::Bf16 => DataType::TypeBf16,
-        rpc::DataType::Fp32 => DataType::TypeFp32,
-        rpc::DataType::Fp64 => DataType::TypeFp64,
-        rpc::DataType::Bytes => DataType::TypeString,
+        config::DataType::Bool => DataType::TypeBool,
+        config::DataType::Uint8 => DataType::TypeUint8,
+        config::DataType::Uint16 => DataType::TypeUint16,
+        config::DataType::Uint32 => DataType::TypeUint32,
+        config::DataType::Uint64 => DataType::TypeUint64,
+        config::DataType::Int8 => DataType::TypeInt8,
+        config::DataType::Int16 => DataType::TypeInt16,
+        config::DataType::Int32 => DataType::TypeInt32,
+        config::DataType::Int64 => DataType::TypeInt64,
+        config::DataType::Fp16 => DataType::TypeFp16,
+        config::DataType::Bf16 => DataType::TypeBf16,
+        config::DataType::Fp32 => DataType::TypeFp32,
+        config::DataType::Fp64 => DataType::TypeFp64,
+        config::DataType::Bytes => DataType::TypeString,
     }
 }

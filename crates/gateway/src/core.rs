@@ -13,10 +13,11 @@ use crate::shelf::{Shelf, bridge};
 use crate::statistics::{Refused, Served, Statistics};
 use crate::traces::{Parent, Told, Traces};
 use arc_swap::ArcSwap;
+use config::{Kind, ModelSpec, TensorSpec};
 use policy::{Span, Time};
 use rpc::{
-    Answer, Arrival, Catalog, Entry, Failure, Grant, Kind, ModelSpec, NotFound, Order, OrderError, Outputs, Overview,
-    Part, Payload, Refusal, ReplyTo, State, Tensor, TensorSpec, ToGateway, WorkerId, count_of, request_id, timing,
+    Answer, Arrival, Catalog, Entry, Failure, Grant, NotFound, Order, OrderError, Outputs, Overview, Part, Payload,
+    Refusal, ReplyTo, State, Tensor, ToGateway, WorkerId, count_of, request_id, timing,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -204,7 +205,7 @@ pub struct Inference {
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The model.
-    pub model: Arc<rpc::ModelSpec>,
+    pub model: Arc<config::ModelSpec>,
     /// The outputs asked for, in the order asked for.
     pub outputs: Vec<Tensor>,
 }

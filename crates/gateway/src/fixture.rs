@@ -3,11 +3,9 @@
 use crate::flights::Session;
 use crate::statistics::{Refused, Served, Statistics};
 use crate::{Gateway, Links, OrderOutcome};
+use config::{Kind, Line, ModelSpec};
 use policy::Span;
-use rpc::{
-    Arrival, Catalog, Compute, Entry, Kind, Line, ModelSpec, Order, Overview, Part, State, WorkerId, WorkerState,
-    WorkerView,
-};
+use rpc::{Arrival, Catalog, Compute, Entry, Order, Overview, Part, State, WorkerId, WorkerState, WorkerView};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

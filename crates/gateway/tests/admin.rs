@@ -193,7 +193,7 @@ async fn values_of_variables_are_nowhere_to_be_seen() {
     let served = start(|_| {}).await;
     let mut catalog = rpc::Catalog::clone(&served.gateway.catalog());
     for entry in &mut catalog.entries {
-        let mut spec = rpc::ModelSpec::clone(&entry.spec);
+        let mut spec = config::ModelSpec::clone(&entry.spec);
         spec.env.insert("TOKEN".into(), "hunter2".into());
         entry.spec = Arc::new(spec);
     }

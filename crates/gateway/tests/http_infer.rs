@@ -2,8 +2,8 @@
 
 mod support;
 
+use config::DataType;
 use gateway::http::{Encoding, HttpConfig, Limits, pack, unpack};
-use rpc::DataType;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::SocketAddr;

@@ -2,7 +2,8 @@
 
 use crate::Config;
 use crate::error::SetupError;
-use rpc::{Tensor, TensorSpec};
+use config::TensorSpec;
+use rpc::Tensor;
 use std::time::Instant;
 
 /// A way to a server.

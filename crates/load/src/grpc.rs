@@ -8,14 +8,15 @@ use crate::client::{Client, Connections, Failure, FailureKind, Outcome, Request}
 use crate::config::{self, Url};
 use crate::error::SetupError;
 use crate::reason;
+use ::config::{DataType, TensorSpec};
 use bytes::Bytes;
 use codec::Prepared;
 use prost::Message;
+use rpc::Tensor;
 use rpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use rpc::inference::infer_parameter::ParameterChoice;
 use rpc::inference::model_infer_request::InferInputTensor;
 use rpc::inference::{InferParameter, ModelInferRequest, ModelMetadataRequest, RepositoryIndexRequest};
-use rpc::{DataType, Tensor, TensorSpec};
 use std::error::Error;
 use std::time::{Duration, Instant};
 use tonic::client::Grpc;

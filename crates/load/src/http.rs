@@ -11,9 +11,10 @@ use crate::config::{self, Encoding, Url};
 use crate::error::SetupError;
 use crate::reason;
 use crate::{Config, json};
+use ::config::TensorSpec;
 use answer::Answer;
 use pool::Pool;
-use rpc::{Tensor, TensorSpec};
+use rpc::Tensor;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

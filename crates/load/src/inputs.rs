@@ -2,9 +2,10 @@
 
 use crate::{Config, Inputs};
 use bytes::Bytes;
+use config::{DataType, TensorSpec};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rpc::{DataType, Tensor, TensorSpec};
+use rpc::Tensor;
 use serde::Deserialize;
 use serde_json::Value;
 

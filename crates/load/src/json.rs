@@ -1,7 +1,8 @@
 //! The protocol's JSON: what a server says about its models, and requests to infer.
 
+use config::{DataType, TensorSpec};
 use policy::Span;
-use rpc::{DataType, Tensor, TensorSpec};
+use rpc::Tensor;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

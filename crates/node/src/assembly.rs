@@ -1,6 +1,6 @@
 //! Batches, put together from the parts that gateways send.
 //!
-//! A pure machine: no worker, process or clock is known here, the time is an argument. `desk.rs` and `emulated.rs` drive
+//! A pure machine: no worker, process or clock is known here, the time is an argument. `worker_queue.rs` and `emulated.rs` drive
 //! it live, the simulated cluster in virtual time.
 //!
 //! Invariants:

@@ -1,6 +1,7 @@
 //! Batches, taken apart into what a worker can run at once.
 
-use rpc::{DataType, Failure, Payload, Tensor, tensor};
+use config::DataType;
+use rpc::{Failure, Payload, Tensor, tensor};
 use std::sync::Arc;
 
 /// Answers requests with a failure.

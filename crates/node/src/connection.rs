@@ -7,7 +7,8 @@ use crate::batch::Column;
 use crate::protocol::{ALIGNMENT, Kind, MESSAGE_BYTES_MAX, Place, Setup, read_tensors, write_tensors, write_text};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use rpc::{DataType, ModelInfo, Tensor};
+use config::DataType;
+use rpc::{ModelInfo, Tensor};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{

@@ -4,8 +4,9 @@
 //! {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
 //! ```
 
+use config::DataType;
 use half::{bf16, f16};
-use rpc::{DataType, ModelInfo, Tensor};
+use rpc::{ModelInfo, Tensor};
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
@@ -47,7 +48,7 @@ fn parse(text: &str, info: &ModelInfo) -> Result<Vec<Tensor>, String> {
     if let Some(unknown) = request.inputs.iter().find(|input| info.inputs.iter().all(|spec| spec.name != input.name)) {
         return Err(format!("it has an input `{}`, which the model does not take", unknown.name));
     }
-    let tensor = |spec: &rpc::TensorSpec| {
+    let tensor = |spec: &config::TensorSpec| {
         let Some(input) = request.inputs.iter().find(|input| input.name == spec.name) else {
             return Err(format!("input `{}` is missing", spec.name));
         };
@@ -112,7 +113,7 @@ fn encode(value: &Value, datatype: DataType, out: &mut Vec<u8>) -> Option<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpc::TensorSpec;
+    use config::TensorSpec;
 
     fn info(datatype: DataType, shape: &[i64], max_batch: usize) -> ModelInfo {
         let inputs = vec![TensorSpec { name: "x".into(), datatype, shape: shape.into() }];

@@ -6,7 +6,7 @@
 use crate::Config;
 use crate::environment::CUDA_PROVIDER;
 use crate::protocol::Grant;
-use rpc::{Device, Kind, ModelSpec};
+use config::{Device, Kind, ModelSpec};
 use share_client::Gpus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

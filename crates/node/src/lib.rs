@@ -14,7 +14,7 @@ mod scheduler_link;
 mod message;
 mod span;
 mod link;
-mod desk;
+mod worker_queue;
 pub mod assembly;
 pub mod roster;
 mod batch;

@@ -1,4 +1,4 @@
-//! One worker through all of its lives: a thread that starts the process, opens its desk and starts it again.
+//! One worker through all of its lives: a thread that starts the process, opens its queue and starts it again.
 //!
 //! ```text
 //!            ┌───────────────── back-off, growing ◄── Lost ◄──┐
@@ -10,7 +10,7 @@
 //! 1. Every payload that reaches the link is answered, once.
 //! 2. Answers come before the `Done` of their batch, so that who hears `Done` may count on them.
 //! 3. `Lost` comes before the answers of the batches that died: the scheduler, which alone decides about running them
-//!    again, knows before a gateway asks. No `Done` follows for them. Parts that arrive while the desk is closed are
+//!    again, knows before a gateway asks. No `Done` follows for them. Parts that arrive while the queue is closed are
 //!    given back to their gateways with `NotRun`, and neither `Lost` nor `Done` is said of them.
 //! 4. The thread that starts a process outlives it: the kernel kills a worker when its parent thread ends.
 //!
@@ -20,7 +20,6 @@
 use crate::Config;
 use crate::batch::fail;
 use crate::connection::{Broken, Connection};
-use crate::desk::{Closed, Desk};
 use crate::logs::{Logs, Source, watch};
 use crate::message::Message;
 use crate::scheduler_link::SchedulerLink;
@@ -28,8 +27,10 @@ use crate::span::span;
 use crate::spawn::{Process, Started, kill, spawn};
 use crate::warmup::{NotReady, Warmup, one_line};
 use crate::weights;
+use crate::worker_queue::{Closed, WorkerQueue};
+use config::{Kind, ModelSpec};
 use policy::Span;
-use rpc::{Failure, FromNode, Kind, ModelInfo, ModelSpec, RunsOn, WorkerId};
+use rpc::{Failure, FromNode, ModelInfo, RunsOn, WorkerId};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +79,7 @@ pub(crate) struct Link {
     pub(crate) logs: Arc<Logs>,
     pub(crate) control: Arc<Control>,
     pub(crate) sender: Sender<Message>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) queue: Arc<WorkerQueue>,
     pub(crate) runtime: Handle,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Link {
 enum Over {
     /// It was told to stop and did.
     Stopped,
-    /// It died, with what lay on its desk.
+    /// It died, with what lay on its queue.
     Lost { reason: String, held: Option<Closed> },
 }
 
@@ -277,7 +278,7 @@ impl Link {
         warmup.run(&mut life.connection, &mut life.info)
     }
 
-    /// Opens the desk and sees to it until told to stop or the process is gone.
+    /// Opens the queue and sees to it until told to stop or the process is gone.
     fn serve(
         &self,
         life: u64,
@@ -288,7 +289,7 @@ impl Link {
         messages: &Receiver<Message>,
     ) -> Over {
         let mut stopping = false;
-        self.desk.open(life, connection, info.clone(), self.config.parts_timeout, || {
+        self.queue.open(life, connection, info.clone(), self.config.parts_timeout, || {
             for message in messages.try_iter() {
                 match message {
                     Message::Part(part) => fail(part.payloads, &not_ready()),
@@ -297,32 +298,32 @@ impl Link {
                 }
             }
         });
-        let desk = self.desk.clone();
-        let picking_up = self.runtime.spawn(async move { desk.pick_up(life).await });
+        let queue = self.queue.clone();
+        let picking_up = self.runtime.spawn(async move { queue.pick_up(life).await });
         tracing::info!(worker = self.worker.number(), model = self.spec.name, "worker ready");
         self.scheduler.report(FromNode::Ready { worker: self.worker, info, measured });
         if stopping {
-            self.desk.finish();
+            self.queue.finish();
         }
         let tick = (self.config.batch_timeout.min(self.config.parts_timeout) / 2).max(Duration::from_millis(1));
         let broken = loop {
             match messages.recv_timeout(tick) {
                 Ok(Message::Stretch(to)) => process.stretch(to),
-                Ok(Message::Stop) => self.desk.finish(),
+                Ok(Message::Stop) => self.queue.finish(),
                 Ok(Message::Ended(number)) if number == life => break Some(Broken::Gone),
                 Ok(Message::Broken(number, broken)) if number == life => break Some(broken),
                 Ok(Message::Finished(number)) if number == life => break None,
                 Ok(Message::Part(part)) => fail(part.payloads, &not_ready()),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    if self.desk.look(self.config.batch_timeout) {
+                    if self.queue.look(self.config.batch_timeout) {
                         break Some(Broken::Silent);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
         };
-        let held = self.desk.close();
+        let held = self.queue.close();
         picking_up.abort();
         match broken {
             Some(broken) => Over::Lost { reason: self.explain(process, broken), held },

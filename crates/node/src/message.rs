@@ -1,7 +1,8 @@
 //! What a link is told.
 
 use crate::connection::Broken;
-use rpc::{Part, Percent};
+use config::Percent;
+use rpc::Part;
 
 /// What a link is told.
 pub(crate) enum Message {

@@ -1,19 +1,20 @@
 //! A node: the workers of one machine, and what others may ask of them.
 //!
-//! Workers with a process have a thread each (`link.rs`) and a desk (`desk.rs`); emulated GPUs share a thread
+//! Workers with a process have a thread each (`link.rs`) and a queue (`worker_queue.rs`); emulated GPUs share a thread
 //! (`emulated.rs`). What is here only finds the right one. No call waits for a worker, except [`Node::stop`].
 
 use crate::Config;
 use crate::batch::fail;
-use crate::desk::Desk;
 use crate::emulated::Emulated;
 use crate::link::{Control, Link};
 use crate::logs::Logs;
 use crate::message::Message;
 use crate::scheduler_link::SchedulerLink;
+use crate::worker_queue::WorkerQueue;
 use crate::{python, weights};
 use anyhow::Result;
-use rpc::{Failure, FromNode, Kind, ModelSpec, Part, ToNode, WorkerId};
+use config::{Kind, ModelSpec};
+use rpc::{Failure, FromNode, Part, ToNode, WorkerId};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -41,7 +42,7 @@ struct Seat {
     model: String,
     sender: Sender<Message>,
     control: Arc<Control>,
-    desk: Arc<Desk>,
+    queue: Arc<WorkerQueue>,
 }
 
 impl Node {
@@ -97,10 +98,10 @@ impl Node {
             drop(workers);
             return self.emulated.run(part);
         };
-        let desk = handle.desk.clone();
+        let queue = handle.queue.clone();
         // Who is answered may call this again.
         drop(workers);
-        if let Err(part) = desk.put(part) {
+        if let Err(part) = queue.put(part) {
             fail(part.payloads, &Failure::NotRun(format!("worker {} has ended", part.worker.number())));
         }
     }
@@ -138,14 +139,14 @@ impl Node {
         let (sender, messages) = channel();
         let control = Arc::new(Control::default());
         let logs = Logs::new(worker);
-        let desk = Arc::new(Desk::new(worker, self.scheduler.clone(), sender.clone()));
+        let queue = Arc::new(WorkerQueue::new(worker, self.scheduler.clone(), sender.clone()));
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         if workers.contains_key(&worker) {
             tracing::error!(worker = worker.number(), "a worker that runs was ordered to start");
             return;
         }
         let model = spec.name.clone();
-        workers.insert(worker, Seat { model, sender: sender.clone(), control: control.clone(), desk: desk.clone() });
+        workers.insert(worker, Seat { model, sender: sender.clone(), control: control.clone(), queue: queue.clone() });
         let mut all_logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         while all_logs.len() >= LOGS_MAX
             && let Some(oldest) = all_logs.keys().find(|known| !workers.contains_key(known)).copied()
@@ -156,14 +157,14 @@ impl Node {
         drop((all_logs, workers));
 
         let (config, runtime) = (self.config.clone(), self.runtime.clone());
-        let left = desk.clone();
+        let left = queue.clone();
         let link =
-            Link { worker, spec, config, scheduler: self.scheduler.clone(), logs, control, sender, desk, runtime };
+            Link { worker, spec, config, scheduler: self.scheduler.clone(), logs, control, sender, queue, runtime };
         let (workers, scheduler) = (self.workers.clone(), self.scheduler.clone());
         let thread = std::thread::spawn(move || {
             link.run(&messages);
             workers.write().unwrap_or_else(PoisonError::into_inner).remove(&worker);
-            // In this order nothing is left unanswered: no part is sent here once the desk was left.
+            // In this order nothing is left unanswered: no part is sent here once the queue was left.
             left.leave();
             for message in messages.try_iter() {
                 if let Message::Part(part) = message {

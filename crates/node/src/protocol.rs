@@ -28,7 +28,7 @@
 //! No message is longer than [`MESSAGE_BYTES_MAX`].
 
 use anyhow::{Context, Result, bail, ensure};
-use rpc::{DataType, Device, TensorSpec};
+use config::{DataType, Device, TensorSpec};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

@@ -10,8 +10,9 @@
 //! 2. A scheduler that a node has joined has been told of every worker that is listed, and of everything that happened
 //!    to it since.
 
+use config::ModelSpec;
 use policy::Span;
-use rpc::{FromNode, ModelInfo, ModelSpec, Running, ToNode, WorkerId};
+use rpc::{FromNode, ModelInfo, Running, ToNode, WorkerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! key pressed in the node's terminal does not reach it, and so that whatever it starts ends with it.
 //!
 //! Its environment is the node's without what could change which code an interpreter runs and without secrets of Weft,
-//! see [`rpc::env`], and with what its deployment adds. Python is started isolated: it takes nothing from its environment
+//! see [`config::env`], and with what its deployment adds. Python is started isolated: it takes nothing from its environment
 //! and imports Weft's package, what is installed for it, and what is in the model's folder.
 //!
 //! A worker whose model asks for a share of a GPU is a tenant of the daemon that shares GPUs here: it is registered
@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::protocol::{Setup, Weights};
 use crate::{gpu, python, weights};
 use anyhow::{Context, Result, anyhow, bail};
-use rpc::{Kind, ModelSpec, Percent};
+use config::{Kind, ModelSpec, Percent};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
@@ -68,7 +68,7 @@ pub(crate) struct Started {
 pub(crate) fn spawn(config: &Config, spec: &ModelSpec) -> Result<Started> {
     let (mut connection, their_socket) = Connection::new(&spec.name)?;
     let mut command = command(config, spec)?;
-    for (name, _) in std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(rpc::env::is_inherited)) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(config::env::is_inherited)) {
         command.env_remove(name);
     }
     for variable in THREAD_VARIABLES {

@@ -219,13 +219,13 @@ fn check(nodes: &Nodes, known: &Known) {
         let hosts = nodes.hosts(*node);
         assert_eq!(hosts.len(), capacity.as_ref().map_or(0, |capacity| capacity.gpus.len()));
         let mut found: BTreeMap<u64, usize> = BTreeMap::new();
-        for Host { memory, guests, .. } in hosts {
-            let names: BTreeSet<&str> = guests.iter().map(|guest| guest.name.as_str()).collect();
-            assert_eq!(names.len(), guests.len(), "a worker is on a GPU twice");
-            let brought = guests.iter().any(|guest| known.workers[&guest.name.parse::<u64>().unwrap()].2);
-            let requests: u32 = guests.iter().map(|guest| guest.need.request).sum();
+        for Host { memory, tenants, .. } in hosts {
+            let names: BTreeSet<&str> = tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+            assert_eq!(names.len(), tenants.len(), "a worker is on a GPU twice");
+            let brought = tenants.iter().any(|tenant| known.workers[&tenant.name.parse::<u64>().unwrap()].2);
+            let requests: u32 = tenants.iter().map(|tenant| tenant.need.request).sum();
             assert!(brought || requests <= WHOLE, "{requests} was promised of a GPU");
-            assert!(guests.iter().all(|guest| brought || guest.need.memory <= *memory), "more than it has");
+            assert!(tenants.iter().all(|tenant| brought || tenant.need.memory <= *memory), "more than it has");
             for name in names {
                 *found.entry(name.parse().unwrap()).or_default() += 1;
             }
@@ -248,10 +248,10 @@ fn whole(nodes: &Nodes, known: &Known) -> Option<State> {
             let id = GpuId::new(gpu);
             gpu += 1;
             state.join(id, NodeId::new(*number as usize), host.memory, BTreeSet::new());
-            for guest in &host.guests {
-                let piece = policy::placement::Piece { gpu: id, need: guest.need, start: 0, reason: Reason::Fits };
+            for tenant in &host.tenants {
+                let piece = policy::placement::Piece { gpu: id, need: tenant.need, start: 0, reason: Reason::Fits };
                 let plan = Plan { moves: Vec::new(), pieces: vec![piece] };
-                let demand = Demand::new(guest.name.clone(), Kind::Inference, 1, guest.need);
+                let demand = Demand::new(tenant.name.clone(), Kind::Inference, 1, tenant.need);
                 state.apply(InstanceId(instance), demand, &plan).ok()?;
                 instance += 1;
             }
@@ -262,7 +262,7 @@ fn whole(nodes: &Nodes, known: &Known) -> Option<State> {
 
 /// How many idle GPUs a choice takes.
 fn opened(nodes: &Nodes, choice: &Choice) -> usize {
-    choice.gpus.iter().filter(|gpu| nodes.hosts(choice.node)[gpu.index()].guests.is_empty()).count()
+    choice.gpus.iter().filter(|gpu| nodes.hosts(choice.node)[gpu.index()].tenants.is_empty()).count()
 }
 
 /// A choice for one GPU takes no idle GPU where the policy for one large machine takes none.

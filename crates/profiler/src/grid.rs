@@ -1,10 +1,10 @@
 //! A search over measurements that exist already, as if every point had to be measured.
 
+use config::profile::Choice;
 use policy::Span;
 use policy::search::quota::Quota;
 use policy::search::{Outcome, Search, Space};
 use policy::surface::{Point, Share, Surface};
-use rpc::profile::Choice;
 
 /// The outcome of a search.
 #[derive(Clone, Copy, Debug)]

@@ -6,13 +6,13 @@ use crate::shares::{Gpu, Shares, Whose};
 use crate::store::{Note, ProfileFile};
 use crate::subject;
 use anyhow::{Context, Result};
+use config::ModelSpec;
+use config::profile::{Choice, Profile, Subject, Work};
 use harness::{Interrupt, Misuse};
 use load::{Config, Connections, Encoding, Inputs, ModelShare, Protocol, Shape, Spacing, Url};
 use policy::Span;
 use policy::search::{Space, known};
 use policy::surface::{Share, Surface};
-use rpc::ModelSpec;
-use rpc::profile::{Choice, Profile, Subject, Work};
 use serde_json::Value;
 use std::time::Duration;
 

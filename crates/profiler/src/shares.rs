@@ -5,9 +5,9 @@
 //! leaves shares as they are at that moment: `weft set` puts them right.
 
 use anyhow::{Context, Result, bail};
+use config::{Percent, Share, ShareAsked};
 use harness::Misuse;
 use policy::surface;
-use rpc::{Percent, Share, ShareAsked};
 use share_client::{Answer, Change, Client, Question, Status, TenantStatus};
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The file that a profile is kept in, and what is done about one that is there already.
 
+use config::profile::{Profile, Subject};
 use harness::{Misuse, WholeFile, read_text, reason};
-use rpc::profile::{Profile, Subject};
 use std::path::{Path, PathBuf};
 
 /// Where a profile says what a person should know while it measures.

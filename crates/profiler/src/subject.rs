@@ -1,10 +1,10 @@
 //! What a profile is about: a digest of the model or the program, and the machine.
 
+use config::profile::Date;
+use config::{Kind, ModelSpec};
 use harness::{Misuse, reason};
 use policy::Span;
 use ring::digest::{Context, SHA256};
-use rpc::profile::Date;
-use rpc::{Kind, ModelSpec};
 use share_client::Gpus;
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,7 +1,8 @@
 //! Which models there are, as gateways see them. Published by the scheduler whenever something about it changes.
 
-use crate::env::HIDDEN;
-use crate::{ModelInfo, ModelSpec, ScalingView, Workers};
+use crate::{ModelInfo, ScalingView};
+use config::env::HIDDEN;
+use config::{ModelSpec, Workers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -258,7 +259,7 @@ pub struct WorkerView {
     /// Whether it can take batches; else what it is doing.
     pub state: WorkerState,
     /// How long it has been busy since it was first started.
-    #[serde(with = "crate::model::span")]
+    #[serde(with = "config::model::span")]
     pub busy: policy::Span,
     /// Batches it ran.
     pub batches: u64,

@@ -5,9 +5,10 @@
 
 use crate::term::Term;
 use crate::{
-    Answer, Arrival, Compute, DataType, Failure, FromNode, Grant, Incarnation, Line, NodeHello, Outputs, Percent,
-    Refusal, Running, Tensor, ToGateway, ToNode, WorkerId, session_of,
+    Answer, Arrival, Compute, Failure, FromNode, Grant, Incarnation, NodeHello, Outputs, Refusal, Running, Tensor,
+    ToGateway, ToNode, WorkerId, session_of,
 };
+use config::{DataType, Line, Percent};
 use policy::placement::nodes::Capacity;
 use policy::{Reason, Span};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub fn said_term(metadata: &tonic::metadata::MetadataMap) -> Term {
 pub fn admit<T>(request: &tonic::Request<T>, token: Option<&str>, who: &str) -> Result<(), tonic::Status> {
     let brought = |key: &str| request.metadata().get(key).and_then(|value| value.to_str().ok());
     if let Some(token) = token
-        && !crate::env::is_same_secret(
+        && !config::env::is_same_secret(
             token,
             brought("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default(),
         )

@@ -19,7 +19,8 @@
 //! - a request has a new id whenever it is announced to another session of a scheduler, or once more to the same.
 
 use crate::term::Term;
-use crate::{Line, ModelInfo, ModelSpec, Percent, Tensor};
+use crate::{ModelInfo, Tensor};
+use config::{Line, ModelSpec, Percent};
 use policy::Span;
 use policy::placement::nodes::Capacity;
 use std::sync::Arc;

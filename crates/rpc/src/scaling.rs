@@ -1,7 +1,7 @@
 //! How a model is scaled, for people to look at.
 
-use crate::Workers;
-use crate::model::span;
+use config::Workers;
+use config::model::span;
 use policy::Span;
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,8 @@
 //! How the scheduler is set up.
 
+use config::ModelSpec;
 use policy::{Network, Span};
-use rpc::{ModelSpec, Term};
+use rpc::Term;
 use std::path::PathBuf;
 
 /// How the scheduler is set up.

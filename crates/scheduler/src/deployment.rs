@@ -2,9 +2,10 @@
 
 use crate::profile::Profile;
 use crate::scaling::{self, Scaling};
+use config::ModelSpec;
 use policy::deployment::{Life, Phase};
 use policy::{Admission, ModelId, Span, Time};
-use rpc::{Entry, Health, ModelInfo, ModelSpec, OrderError, Source, State, WorkerId};
+use rpc::{Entry, Health, ModelInfo, OrderError, Source, State, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -23,6 +23,7 @@ use crate::scaling::{Change, Scaling, bounds, shown};
 use crate::session::{Gateway, Node};
 use crate::store::Store;
 use crate::worker::{Flight, Worker};
+use config::Percent;
 use policy::autoscale::Admission;
 use policy::deployment::Event as Lived;
 use policy::journal::Input;
@@ -30,8 +31,8 @@ use policy::placement::nodes::Nodes;
 use policy::surface::Share;
 use policy::{Event, Request, RequestId, Span, Time};
 use rpc::{
-    Catalog, FromNode, Grant, ModelInfo, OrderError, Overview, Percent, Refusal, ToGateway, ToNode, WorkerId,
-    WorkerState, WorkerView, session_of, timing,
+    Catalog, FromNode, Grant, ModelInfo, OrderError, Overview, Refusal, ToGateway, ToNode, WorkerId, WorkerState,
+    WorkerView, session_of, timing,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

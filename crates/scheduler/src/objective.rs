@@ -1,7 +1,7 @@
 //! How long a request takes by itself, against its objective.
 
+use config::{Kind, ModelSpec};
 use policy::{Network, Span};
-use rpc::{Kind, ModelSpec};
 
 /// Steps in which objectives are proposed, in tenths.
 const STEPS: [u64; 11] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100];

@@ -6,9 +6,10 @@ use crate::objective::virtual_too_slow;
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::store::{Record, Stored};
+use config::{DataType, Kind, ModelSpec, TensorSpec, Workers};
 use policy::Time;
 use policy::deployment::Event;
-use rpc::{DataType, Kind, ModelInfo, ModelSpec, NotFound, Order, OrderError, Source, TensorSpec, ToNode, Workers};
+use rpc::{ModelInfo, NotFound, Order, OrderError, Source, ToNode};
 use std::sync::Arc;
 
 impl Driver {

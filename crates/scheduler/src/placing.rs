@@ -8,11 +8,12 @@
 use crate::deployment::Deployment;
 use crate::driver::{Driver, VIRTUAL};
 use crate::worker::Worker;
+use config::{Device, Kind, ModelSpec, Share};
 use policy::deployment::Event;
 use policy::placement::nodes::{Choice, Footprint, Refused, Relocation};
 use policy::placement::{Need, WHOLE};
 use policy::{Span, Time};
-use rpc::{Device, Kind, ModelSpec, Share, ToNode, WorkerId, WorkerState, timing};
+use rpc::{ToNode, WorkerId, WorkerState, timing};
 
 /// How often it is looked for workers that are better off elsewhere. What is found takes the start of a worker, which is
 /// longer.

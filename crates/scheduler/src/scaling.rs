@@ -4,10 +4,11 @@
 //! moment in which it has nothing to do, which those that are too many have soon: nothing that runs is interrupted.
 
 use crate::worker::Worker;
+use config::{ModelSpec, Workers};
 use policy::autoscale::{Action, Admission, Autoscaler, Replicas, Service, Size, State, View};
 use policy::surface::Share;
 use policy::{InstanceId, LatencyTable, Span, Time};
-use rpc::{Decision, ModelSpec, ScalingView, WorkerId, WorkerState, Workers};
+use rpc::{Decision, ScalingView, WorkerId, WorkerState};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Decisions that are remembered.
@@ -156,7 +157,7 @@ fn to_a_millisecond(span: Span) -> Span {
 
 /// The share that a model's worker can count on, and where that may be stretched, its limit.
 pub(crate) fn bounds(spec: &ModelSpec) -> (Share, Share) {
-    let permille = |asked: rpc::Percent| Share::from_permille(asked.permille());
+    let permille = |asked: config::Percent| Share::from_permille(asked.permille());
     let stretch = spec.share.as_ref().and_then(|share| Some((permille(share.request)?, permille(share.limit)?)));
     stretch.unwrap_or((Share::ALL, Share::ALL))
 }

@@ -1,9 +1,10 @@
 //! The scheduler with its real clock and thread, between a gateway and a node that this file plays.
 
+use config::ModelSpec;
 use policy::{Span, policies};
 use rpc::{
-    Arrival, Catalog, FromNode, Grant, ModelInfo, ModelSpec, NodeHello, Order, OrderError, Overview, Refusal, Source,
-    State, ToGateway, ToNode, WorkerId,
+    Arrival, Catalog, FromNode, Grant, ModelInfo, NodeHello, Order, OrderError, Overview, Refusal, Source, State,
+    ToGateway, ToNode, WorkerId,
 };
 use scheduler::{Config, GatewayLink, NodeLink, Scheduler, Store};
 use std::collections::BTreeMap;

@@ -1,10 +1,11 @@
 //! Where the live scheduler puts workers, in virtual time: on which nodes they start, and which of them move.
 
+use config::ModelSpec;
 use policy::placement::nodes::Capacity;
 use policy::{Span, Time};
 use rpc::{
-    Catalog, FromNode, Incarnation, ModelInfo, ModelSpec, NodeHello, Order, OrderError, Overview, State, ToGateway,
-    ToNode, WorkerId, WorkerState,
+    Catalog, FromNode, Incarnation, ModelInfo, NodeHello, Order, OrderError, Overview, State, ToGateway, ToNode,
+    WorkerId, WorkerState,
 };
 use scheduler::{Config, Driver, GatewayLink, NodeLink, Store};
 use std::collections::BTreeMap;

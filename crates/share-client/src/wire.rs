@@ -3,7 +3,7 @@
 //! Names on the wire stay as they were when a Rust name changes (`serde(rename)`): `weft top --json` prints them, and a
 //! command of another version reads them.
 
-use rpc::{Percent, Share, ShareAsked};
+use config::{Percent, Share, ShareAsked};
 use serde::{Deserialize, Serialize};
 use std::ops::Not;
 

@@ -1,12 +1,12 @@
-//! What is known about each kernel and graph that a process launches: how long it takes, and how long nothing follows.
+//! A record of each kernel and graph that a process launches: its duration and the gap after it.
 //!
 //! An identity is the function's handle with its grid, block and shared memory, or a graph's handle; it is kept as a hash
 //! of 64 bits, in a table of fixed size without locks. Two identities with one hash, or a table that is full, cost an
 //! estimate, never more.
 //!
-//! Programs do much between two launches, and what a launch needs is in no cache then. So what is known about one
-//! identity is in one cache line, those that are launched after each other for the first time are neighbours, and each
-//! knows what followed it last, because programs launch the same things in the same order: a launch looks at two lines.
+//! Programs do much between two launches, so a launch finds nothing in the caches. Each record is therefore one cache line,
+//! records of kernels that are launched one after the other for the first time are neighbours, and each names its last
+//! successor, because programs launch the same kernels in the same order: a launch reads two lines.
 
 #![deny(unsafe_code)]
 
@@ -21,26 +21,26 @@ const ENTRIES: usize = 2 * RECORDS;
 const PROBES: usize = 16;
 /// Samples that are believed together.
 const ROUND: u32 = 8;
-/// What a kernel is thought to take before anything is known.
+/// The assumed duration of a kernel without observations.
 pub const UNKNOWN_NS: u32 = 5_000;
-/// A run that is off by no more than this part of what was expected, which is a sample's weight, shows that it was known.
+/// A run within this part of its predicted time, which is a sample's weight, confirms the prediction.
 const KNOWN_WITHIN: u64 = ROUND as u64;
-/// What earlier runs say of a duration or gap is not believed beyond this.
+/// Durations and gaps recalled from earlier runs are capped at this.
 const RECALLED_MAX_NS: u32 = Patience::USUAL.ahead_ns as u32;
-/// [`KernelRecord::note`]: it is known to nobody but this run.
+/// [`KernelRecord::note`]: only this run knows it.
 const NO_NOTE: u64 = 1;
 
-/// What is known about one identity.
+/// The record of one identity.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct KernelRecord {
     /// The identity; 0 for nobody, odd for a graph.
     key: AtomicU64,
-    /// The record of what was launched after it, the last time.
+    /// The record of its last successor.
     next: AtomicU32,
     duration_ns: AtomicU32,
     gap_ns: AtomicU32,
-    /// Launches, as far as they matter for what to measure.
+    /// Launches, counted for the choice of kernels to measure.
     launches: AtomicU32,
     /// Measurements that went into the duration, the least that it can be at most by this round of them, and the most
     /// that it must be at least.
@@ -60,7 +60,7 @@ pub struct KernelRecord {
 /// The kernels and graphs of this process, on all GPUs.
 pub(crate) static KERNELS: KernelTable = KernelTable::new();
 
-/// What is known about all of them.
+/// The records of all of them.
 pub struct KernelTable {
     places: [KernelRecord; RECORDS + 1],
     /// Places by identity: the number + 1, or 0 for none.
@@ -86,7 +86,7 @@ pub fn graph_key(graph: usize) -> u64 {
     mix(0x2545_f491_4f6c_dd1d, graph as u64) | 1
 }
 
-/// What a round of samples is taken to say that allows what is between these, where our slices have this length.
+/// The duration that a round of samples is taken to mean, between its bounds, where our time slices have this length.
 fn believed(least: u64, most: u64, slice_ns: u64) -> u64 {
     let slice = slice_ns.clamp(1, u64::from(u32::MAX));
     let (doubt, told) = (slice.saturating_sub(least), slice.saturating_sub(most - least));
@@ -101,7 +101,7 @@ fn mix(hash: u64, word: u64) -> u64 {
 }
 
 impl KernelTable {
-    /// A table in which nobody is known.
+    /// An empty table.
     #[allow(clippy::new_without_default, reason = "only made as a constant")]
     pub const fn new() -> KernelTable {
         KernelTable {
@@ -112,8 +112,8 @@ impl KernelTable {
         }
     }
 
-    /// The number of an identity's record, made up if it is new, where `last` is the record of what was launched before it.
-    /// A record that is none is the one of the rest, which so knows what is launched first.
+    /// The number of an identity's record, made if it is new; `last` is the record of the launch before it, and for the first
+    /// launch the shared record of the rest.
     #[inline]
     pub fn find_after(&self, last: u32, key: u64) -> u32 {
         let last = self.record(last);
@@ -126,7 +126,7 @@ impl KernelTable {
         number
     }
 
-    /// The number of an identity's record, made up if it is new.
+    /// The number of an identity's record, made if it is new.
     #[inline(never)]
     pub fn find(&self, key: u64) -> u32 {
         let mut made = None;
@@ -173,13 +173,13 @@ impl KernelTable {
         }
     }
 
-    /// What is in a record.
+    /// The record with a number.
     #[inline]
     pub fn record(&self, number: u32) -> &KernelRecord {
         &self.places[(number as usize).min(RECORDS)]
     }
 
-    /// How many places were ever taken; those of what was forgotten count.
+    /// How many places were ever taken, forgotten ones included.
     pub(crate) fn count(&self) -> u32 {
         self.end.load(Ordering::Relaxed)
     }
@@ -250,7 +250,7 @@ impl KernelRecord {
         self.note.store(identity.unwrap_or(NO_NOTE), Ordering::Relaxed);
     }
 
-    /// What the next run may know of it.
+    /// The note for the next run.
     pub(crate) fn note(&self) -> Option<Note> {
         let (duration_ns, gap_ns) = (self.duration_ns.load(Ordering::Relaxed), self.gap_ns.load(Ordering::Relaxed));
         let is_known = self.measured() || duration_ns != UNKNOWN_NS;
@@ -258,7 +258,7 @@ impl KernelRecord {
         (key > NO_NOTE && is_known).then_some(Note { key, duration_ns, gap_ns })
     }
 
-    /// What an earlier run knew of it.
+    /// Takes over an earlier run's note.
     pub(crate) fn recall(&self, duration_ns: u32, gap_ns: u32) {
         self.duration_ns.store(duration_ns.clamp(1, RECALLED_MAX_NS), Ordering::Relaxed);
         self.gap_ns.store(gap_ns.min(RECALLED_MAX_NS), Ordering::Relaxed);
@@ -307,20 +307,18 @@ impl KernelRecord {
         self.samples.load(Ordering::Relaxed) > 0
     }
 
-    /// A duration that was measured: others may have made it longer unseen, so it is not more.
+    /// A measured duration. Colocated programs may have lengthened it, so it is an upper bound.
     pub fn measure(&self, sample_ns: u64) {
         self.measure_between(0, sample_ns, 1);
     }
 
-    /// A measurement that says that it takes between so long and so long, where our slices have this length. Others on
-    /// the GPU make the time that passes longer, and how much longer is known to within a slice of theirs. What all of a
-    /// round allow is believed, and where they do not agree, the least: the estimate falls at once, and rises when a
-    /// whole round of samples says so.
+    /// A measurement with bounds, where our time slices have this length. Colocated programs lengthen the elapsed time, by an
+    /// amount that is known to within one of their slices. The estimate is taken from the range that all samples of a round
+    /// allow, or from the least bound where they disagree: it falls at once, and rises after a whole round of samples.
     ///
-    /// Of what a round allows, the shortest would be right if others had used all of their slices. But a kernel much
-    /// shorter than a slice is seldom interrupted, and hardly in every sample: the shorter it would have to be, the less
-    /// that is believed. And where samples differ so much that they allow little, others used more of their slices or
-    /// less of them by chance, and what is right is nearer to the longest: they seldom use all.
+    /// The lower end of that range would be right if the others had used all of their slices. But a kernel much shorter than
+    /// a slice is seldom interrupted, and hardly in every sample: the shorter it would have to be, the less likely that is.
+    /// Where the range is narrow, the others used their slices by chance, seldom in full, and the upper end is nearer.
     pub fn measure_between(&self, at_least_ns: u64, at_most_ns: u64, slice_ns: u64) {
         let word = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
         let samples = self.samples.load(Ordering::Relaxed).wrapping_add(1);
@@ -344,10 +342,9 @@ impl KernelRecord {
         self.corrected_by.swap(sync, Ordering::Relaxed) != sync
     }
 
-    /// A run of launches took `actual` where `predicted` was expected; this was one of them. While others use the GPU a
-    /// single run says little, and all of them nothing once it is known how long it takes without them: what they cost
-    /// would be taken for its own. It is known when a run without them took about as long as was expected; what the first
-    /// few say is on its way there.
+    /// A run of launches, this one among them, took `actual` instead of `predicted`. Runs beside other programs count only
+    /// until the duration alone is known, because their delay would be taken for the kernel's own. It is known once a run
+    /// alone took about as long as predicted.
     pub fn correct(&self, actual: u64, predicted: u64, others: bool) {
         if others && self.alone.load(Ordering::Relaxed) {
             return;

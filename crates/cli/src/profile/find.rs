@@ -3,12 +3,12 @@
 use super::file::{text, wrong};
 use crate::output::{Misuse, WholeFile, print, print_json};
 use anyhow::Result;
+use config::profile::{Profile, Subject, Work};
 use policy::Span;
 use policy::surface::{Point, Share, Surface};
 use profiler::{Found, search_grid};
 use report::columns::{align, row};
 use report::numbers::{decimal, rate};
-use rpc::profile::{Profile, Subject, Work};
 use serde::Serialize;
 use serde_json::Number;
 use std::path::PathBuf;

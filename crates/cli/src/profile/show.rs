@@ -3,10 +3,10 @@
 use super::file::{text, wrong};
 use crate::output::{print, print_json};
 use anyhow::Result;
+use config::profile::{Choice, Profile, Subject, Work};
 use policy::surface::Point;
 use report::columns::{align, row};
 use report::numbers::{decimal, rate, share};
-use rpc::profile::{Choice, Profile, Subject, Work};
 use std::io::Write;
 use std::path::PathBuf;
 

@@ -1,16 +1,16 @@
 //! Shares as they are typed.
 
 use clap::Args;
+use config::{Bytes, Percent, ShareAsked};
 use policy::Span;
 use policy::sharing::Class;
-use rpc::{Bytes, Percent, ShareAsked};
 
 /// What a program may have of a GPU.
 #[derive(Debug, Args)]
 pub(crate) struct ShareArguments {
     /// Class of the program: `latency` keeps the latency it has alone, `standard` gets the share it requests,
     /// `best-effort` gets what others leave [default: standard]
-    #[arg(long, value_parser = rpc::share::read_class)]
+    #[arg(long, value_parser = config::share::read_class)]
     class: Option<Class>,
     /// Priority within its class, from 0, the highest, to 9 [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=9))]

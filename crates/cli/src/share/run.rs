@@ -9,8 +9,8 @@ use super::{ShareArguments, daemon, library, program, supervise};
 use crate::output::{Exit, Misuse};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use config::{Share, ShareAsked};
 use policy::sharing::Class;
-use rpc::{Share, ShareAsked};
 use share_client::{Answer, Client, Question, Register, Registered, environment};
 use std::ffi::OsString;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Sharing mode: `temporal` (time slices), `spatial` (side by side under MPS), or `auto`: the daemon chooses [default:
     /// auto]
     #[arg(id = "way", long = "share", value_name = "MODE")]
-    share_in: Option<rpc::Way>,
+    share_in: Option<config::SharingMode>,
     /// Name for `weft set` and `weft top` [default: the program's file name]
     #[arg(long)]
     name: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     }
     let file = program::find(name, std::env::var_os("PATH"))?;
     let gpu = arguments.gpu.clone().or_else(|| chosen_before(arguments.gpus));
-    let asked = ShareAsked { way: arguments.share_in, gpu, gpus: arguments.gpus, ..arguments.share.asked() };
+    let asked = ShareAsked { mode: arguments.share_in, gpu, gpus: arguments.gpus, ..arguments.share.asked() };
     // What makes no sense anywhere is said before anything is started.
     let share = Share::try_from(asked.clone()).map_err(|problem| Misuse(format!("share a GPU: {problem}")))?;
     if arguments.requeue.is_some() {

@@ -5,7 +5,7 @@ use crate::admin::Server;
 use crate::output::{Misuse, print, print_json};
 use anyhow::{Result, bail};
 use clap::Args;
-use rpc::{ShareAsked, Workers};
+use config::{ShareAsked, Workers};
 use serde_json::json;
 use share_client::{Answer, Change, Question};
 
@@ -57,7 +57,7 @@ pub(crate) fn main(arguments: Arguments) -> Result<()> {
     match client.ask(&Question::Set(Change { name: name.clone(), share }))? {
         Answer::Set(share) if arguments.json => print_json(&share),
         Answer::Set(share) => {
-            let class = rpc::share::class_name(share.class);
+            let class = config::share::class_name(share.class);
             let memory = share.memory.map_or("all memory".to_owned(), |bytes| format!("{bytes} of memory"));
             let (request, limit, priority) = (share.request, share.limit, share.priority);
             print(&format!("{name}: {class}, priority {priority}, {request} guaranteed, at most {limit}, {memory}\n"))

@@ -2,7 +2,7 @@
 
 use super::daemon;
 use super::job::Job;
-use rpc::share::class_name;
+use config::share::class_name;
 use serde_json::{Value, json};
 use share_client::TenantStatus;
 

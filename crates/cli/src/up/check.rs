@@ -3,7 +3,7 @@
 use super::settings::Settings;
 use crate::output::{Misuse, print};
 use anyhow::Result;
-use rpc::Kind;
+use config::Kind;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

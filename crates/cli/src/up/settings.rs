@@ -5,9 +5,9 @@
 
 use crate::output::{Misuse, reason};
 use anyhow::Result;
+use config::{Bytes, ModelSpec};
 use policy::Span;
 use policy::sharing::SharingConfig;
-use rpc::{Bytes, ModelSpec};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -162,10 +162,10 @@ pub(crate) struct Node {
     /// GPUs to emulate for virtual models.
     pub(crate) virtual_gpus: usize,
     /// How long a worker may take to load its model.
-    #[serde(deserialize_with = "rpc::model::span::optional::deserialize")]
+    #[serde(deserialize_with = "config::model::span::optional::deserialize")]
     pub(crate) load_timeout: Option<Span>,
     /// How long a batch may take, one of the warm-up too. A worker that takes longer is started again.
-    #[serde(deserialize_with = "rpc::model::span::optional::deserialize")]
+    #[serde(deserialize_with = "config::model::span::optional::deserialize")]
     pub(crate) batch_timeout: Option<Span>,
 }
 
@@ -312,8 +312,8 @@ impl Settings {
         let node =
             [&mut self.node.python, &mut self.node.onnxruntime, &mut self.cluster.authority].into_iter().flatten();
         let models = self.models.iter_mut().filter_map(|spec| match &mut spec.kind {
-            rpc::Kind::Onnx { path } | rpc::Kind::Python { path, .. } => Some(path),
-            rpc::Kind::Virtual { .. } => None,
+            config::Kind::Onnx { path } | config::Kind::Python { path, .. } => Some(path),
+            config::Kind::Virtual { .. } => None,
         });
         for path in tls.chain(node).chain(models) {
             *path = folder.join(&*path);
@@ -336,7 +336,7 @@ impl Settings {
                 return Err(format!("model `{}` version {} is there twice", spec.name, spec.version));
             }
         }
-        let virtual_models = self.models.iter().any(|spec| matches!(spec.kind, rpc::Kind::Virtual { .. }));
+        let virtual_models = self.models.iter().any(|spec| matches!(spec.kind, config::Kind::Virtual { .. }));
         if virtual_models && self.node.virtual_gpus == 0 {
             return Err("there are virtual models and no GPU to emulate; set `virtual_gpus` under [node]".into());
         }
@@ -394,7 +394,7 @@ mod tests {
     fn paths_are_taken_from_the_files_folder() {
         let settings = read("state = \"s\"\n[[model]]\nname = \"m\"\nkind = \"onnx\"\npath = \"m.onnx\"\n").unwrap();
         assert!(settings.state.is_absolute() && settings.state.ends_with("s"));
-        let rpc::Kind::Onnx { path } = &settings.models[0].kind else { panic!("it is an ONNX model") };
+        let config::Kind::Onnx { path } = &settings.models[0].kind else { panic!("it is an ONNX model") };
         assert!(path.is_absolute() && path.ends_with("m.onnx"));
     }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::registry::TenantState;
-use rpc::Share;
+use config::Share;
 use share_client::Uuid;
 use shm::{NO_LIMIT, TenantPage};
 

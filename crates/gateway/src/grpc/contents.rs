@@ -1,7 +1,7 @@
 //! Tensors whose elements came one by one in a message, and not as they lie in memory.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rpc::DataType;
+use config::DataType;
 use rpc::inference::InferTensorContents;
 
 /// The elements as they lie in memory. `name` is the input's, for messages.

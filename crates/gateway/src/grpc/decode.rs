@@ -3,11 +3,12 @@
 use super::contents;
 use crate::shared_memory::Regions;
 use bytes::Bytes;
+use config::DataType;
 use policy::Span;
 use rpc::inference::infer_parameter::ParameterChoice;
 use rpc::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use rpc::inference::{InferParameter, ModelInferRequest};
-use rpc::{DataType, Tensor, tensor};
+use rpc::{Tensor, tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Parameters = BTreeMap<String, InferParameter>;

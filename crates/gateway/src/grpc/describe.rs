@@ -2,12 +2,13 @@
 
 use crate::config;
 use crate::statistics::Statistics;
+use ::config::TensorSpec;
 use rpc::inference::model_metadata_response::TensorMetadata;
 use rpc::inference::repository_index_response::ModelIndex;
 use rpc::inference::{
     InferBatchStatistics, InferStatistics, ModelMetadataResponse, ModelStatistics, StatisticDuration,
 };
-use rpc::{Entry, ModelInfo, State, TensorSpec};
+use rpc::{Entry, ModelInfo, State};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A model's metadata.

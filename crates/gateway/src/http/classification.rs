@@ -3,8 +3,9 @@
 //! One string per value, `value:index`, with floats to six decimals as Triton prints them. Weft knows no labels, so
 //! there is no third part. Equal values come in the order of their places.
 
+use config::DataType;
 use half::{bf16, f16};
-use rpc::{DataType, Tensor};
+use rpc::Tensor;
 
 /// The `classes` largest values of every row of a tensor, which becomes one of strings. Rows are what lies behind the
 /// first dimension of a tensor with a batch, else all of it.

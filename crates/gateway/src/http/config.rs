@@ -1,6 +1,7 @@
 //! A model's configuration in Triton's terms, for clients that ask for it.
 
-use rpc::{DataType, Entry, Kind, TensorSpec};
+use config::{DataType, Kind, TensorSpec};
+use rpc::Entry;
 use serde_json::{Value, json};
 
 /// The `ModelConfig` of a model version.

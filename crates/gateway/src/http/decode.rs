@@ -6,8 +6,9 @@
 use super::elements;
 use super::json::Cursor;
 use bytes::Bytes;
+use config::DataType;
 use policy::Span;
-use rpc::{DataType, tensor};
+use rpc::tensor;
 use std::sync::Arc;
 
 /// More dimensions than any tensor has.

@@ -8,8 +8,9 @@
 //! output in binary form.
 
 use super::json::{Cursor, write_string};
+use config::DataType;
 use half::{bf16, f16};
-use rpc::{DataType, tensor};
+use rpc::tensor;
 
 /// Reads an array into bytes. The shape's product fits.
 pub(super) fn read(cursor: &mut Cursor<'_>, datatype: DataType, shape: &[usize]) -> Result<Vec<u8>, String> {

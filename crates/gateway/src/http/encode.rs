@@ -118,7 +118,7 @@ fn is_binary(request: &InferRequest, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rpc::DataType;
+    use config::DataType;
 
     fn tensor(name: &str, datatype: DataType, shape: &[usize], data: Vec<u8>) -> Tensor {
         Tensor { name: name.into(), datatype, shape: shape.into(), data: data.into() }

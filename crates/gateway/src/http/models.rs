@@ -4,8 +4,9 @@ use super::answer::{Answer, Problem, empty, value};
 use super::config;
 use crate::Gateway;
 use crate::statistics::Statistics;
+use ::config::{Kind, TensorSpec};
 use bytes::Bytes;
-use rpc::{Entry, Kind, NotFound, Order, OrderError, State, TensorSpec};
+use rpc::{Entry, NotFound, Order, OrderError, State};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

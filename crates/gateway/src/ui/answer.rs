@@ -8,7 +8,8 @@ use super::history::{History, Model, after};
 use crate::metrics::gpu::GpuView;
 use crate::metrics::scrape::model_of;
 use crate::metrics::weft::state_name;
-use rpc::{Catalog, Entry, Kind, Overview, RunsOn, State, WorkerState, WorkerView};
+use config::Kind;
+use rpc::{Catalog, Entry, Overview, RunsOn, State, WorkerState, WorkerView};
 use std::fmt::Write;
 
 /// All that is told.

@@ -1,12 +1,13 @@
 //! A gateway whose scheduler and workers are a few lines: models that echo, refuse, fail, never answer, or answer when
 //! they are let.
 
+use config::{DataType, Kind, Line, ModelSpec, TensorSpec};
 use gateway::flights::Session;
 use gateway::{Gateway, Links, OrderOutcome};
 use policy::Span;
 use rpc::{
-    Arrival, Catalog, DataType, Entry, Failure, Grant, Kind, Line, ModelInfo, ModelSpec, NotFound, Order, OrderError,
-    Outputs, Part, Payload, Refusal, State, Tensor, TensorSpec, ToGateway, WorkerId,
+    Arrival, Catalog, Entry, Failure, Grant, ModelInfo, NotFound, Order, OrderError, Outputs, Part, Payload, Refusal,
+    State, Tensor, ToGateway, WorkerId,
 };
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::{oneshot, watch};

@@ -65,7 +65,7 @@ async fn elements_of_every_type_come_raw_and_one_by_one() {
         ("FP16", None, vec![0, 60, 0, 64]),
         ("BF16", None, vec![128, 63, 0, 64]),
     ];
-    assert_eq!(cases.len(), rpc::DataType::ALL.len());
+    assert_eq!(cases.len(), config::DataType::ALL.len());
     for (datatype, contents, raw) in cases {
         let model_name = format!("echo_{}", datatype.to_lowercase());
         let ask = |contents, raw_input_contents| {

@@ -3,13 +3,14 @@
 
 #![allow(dead_code, unreachable_pub, reason = "every test uses a part of this")]
 
+use config::{DataType, Kind, Line, ModelSpec, TensorSpec};
 use gateway::flights::Session;
 use gateway::http::{HttpConfig, serve};
 use gateway::{Gateway, Links, OrderOutcome};
 use policy::{Reason, Span};
 use rpc::{
-    Arrival, Catalog, DataType, Entry, Failure, Grant, Kind, Line, ModelInfo, ModelSpec, NotFound, Order, OrderError,
-    Outputs, Part, Refusal, State, Tensor, TensorSpec, ToGateway, WorkerId,
+    Arrival, Catalog, Entry, Failure, Grant, ModelInfo, NotFound, Order, OrderError, Outputs, Part, Refusal, State,
+    Tensor, ToGateway, WorkerId,
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};

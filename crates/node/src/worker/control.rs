@@ -2,7 +2,8 @@
 
 use crate::protocol::{ALIGNMENT, Kind, MESSAGE_BYTES_MAX, Place, Setup, read_tensors, write_tensors, write_text};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rpc::{DataType, ModelInfo};
+use config::DataType;
+use rpc::ModelInfo;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send};
 use shm::{Access, Segment};

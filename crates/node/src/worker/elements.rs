@@ -4,10 +4,10 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use bytemuck::{CheckedBitPattern, NoUninit, PodCastError};
+use config::DataType;
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
 use ort::value::{DynValue, PrimitiveTensorElementType, Tensor, TensorElementType, TensorRef};
-use rpc::DataType;
 use std::borrow::Cow;
 use std::fmt::Debug;
 

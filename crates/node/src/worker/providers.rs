@@ -5,9 +5,10 @@
 //! a model that is slow because it runs on the CPU must be able to say so.
 
 use crate::protocol::Grant;
+use config::Device;
 use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider, TensorRT};
 use ort::session::builder::SessionBuilder;
-use rpc::{Device, RunsOn};
+use rpc::RunsOn;
 use std::collections::BTreeMap;
 
 /// What brings the GPU's providers.

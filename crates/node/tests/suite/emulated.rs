@@ -1,8 +1,9 @@
 //! Emulated GPUs.
 
 use crate::harness::{Bench, Event, WORKER, declared, floats, spec};
+use config::{DataType, Kind, Line};
 use policy::Span;
-use rpc::{DataType, Failure, FromNode, Kind, Line, Part, ToNode};
+use rpc::{Failure, FromNode, Part, ToNode};
 use std::time::Instant;
 
 fn line(alpha: u64, beta: u64) -> Line {

@@ -1,10 +1,9 @@
 //! A node in a scratch folder, and short ways to say what is asked of it and what is expected.
 
 use bytes::Bytes;
+use config::{DataType, Kind, ModelSpec, TensorSpec};
 use node::{Config, Environment, Node, SchedulerLink};
-use rpc::{
-    Answer, DataType, FromNode, Kind, ModelInfo, ModelSpec, Part, Payload, Tensor, TensorSpec, ToNode, WorkerId,
-};
+use rpc::{Answer, FromNode, ModelInfo, Part, Payload, Tensor, ToNode, WorkerId};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex};

@@ -6,7 +6,8 @@
 
 use crate::harness::{Bench, Event, floats, spec};
 use crate::onnx_file::{model, types};
-use rpc::{FromNode, Kind, ModelSpec};
+use config::{Kind, ModelSpec};
+use rpc::FromNode;
 use std::io::Write;
 use std::time::{Duration, Instant};
 

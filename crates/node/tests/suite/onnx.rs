@@ -2,7 +2,8 @@
 
 use crate::harness::{Bench, Event, declared, floats, raw, spec, values};
 use crate::onnx_file::{Value, model, types};
-use rpc::{DataType, FromNode, Kind, ModelSpec};
+use config::{DataType, Kind, ModelSpec};
+use rpc::FromNode;
 use std::time::Duration;
 
 fn file(bench: &Bench, bytes: &[u8]) -> ModelSpec {

@@ -1,7 +1,7 @@
 //! Models in Python that do what they should.
 
 use crate::harness::{Bench, declared, floats, raw, values};
-use rpc::DataType;
+use config::DataType;
 
 const DOUBLE: &str = "
 def predict(self, inputs):
@@ -146,7 +146,7 @@ class Sum(weft.Model):
         return {'sum': (inputs['a'] + inputs['b']) * self.factor}
 ";
     std::fs::write(&path, text).unwrap();
-    let mut spec = crate::harness::spec(rpc::Kind::Python { path, class: Some("Sum".into()) });
+    let mut spec = crate::harness::spec(config::Kind::Python { path, class: Some("Sum".into()) });
     (spec.inputs, spec.outputs) = (Vec::new(), Vec::new());
     let (info, measured) = bench.start(spec);
     assert_eq!(info.max_batch, 3);
@@ -191,7 +191,7 @@ fn an_interpreter_runs_no_code_that_its_environment_names() {
     // A deployment like this is not let in; even if it were, nothing would come of it.
     spec.env.insert("PYTHONPATH".into(), elsewhere.to_str().unwrap().into());
     spec.env.insert("PYTHONSTARTUP".into(), elsewhere.join("sitecustomize.py").to_str().unwrap().into());
-    assert!(rpc::env::check(&spec.env).is_err());
+    assert!(config::env::check(&spec.env).is_err());
     bench.start(spec);
     assert_eq!(values(&bench.ask(vec![floats(&[1, 1], &[1.0])])[0]), [11.0]);
 }

@@ -1,7 +1,8 @@
 //! Workers that have their weights together.
 
 use crate::harness::{Bench, Event, WORKER, describe, floats, values};
-use rpc::{FromNode, ModelSpec, ToNode, WorkerId};
+use config::ModelSpec;
+use rpc::{FromNode, ToNode, WorkerId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 /// A program on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guest {
+pub struct TenantState {
     /// What people call it.
     pub name: String,
     /// What it does.
@@ -34,7 +34,7 @@ pub struct Host {
     /// Bytes.
     pub memory: u64,
     /// Who is on it, in the order they came. Together they may be promised more than there is.
-    pub guests: Vec<Guest>,
+    pub tenants: Vec<TenantState>,
 }
 
 /// Where a program goes.
@@ -71,23 +71,23 @@ pub fn choose(hosts: &[Host], demand: &Demand) -> Result<Choice, Refusal> {
 /// `None` where there are not enough.
 fn make_room(hosts: &[Host], state: &State, demand: &Demand) -> Option<Choice> {
     let need = &demand.need;
-    let mut able: Vec<(&Host, Vec<&Guest>)> = Vec::new();
+    let mut able: Vec<(&Host, Vec<&TenantState>)> = Vec::new();
     for host in hosts.iter().filter(|host| state.rooms()[host.gpu.index()].request >= need.request) {
-        let taken: u64 = host.guests.iter().map(|guest| guest.need.memory).sum();
+        let taken: u64 = host.tenants.iter().map(|tenant| tenant.need.memory).sum();
         let missing = (taken + need.memory).saturating_sub(host.memory);
-        able.extend(fewest(&host.guests, missing).map(|leaving| (host, leaving)));
+        able.extend(fewest(&host.tenants, missing).map(|leaving| (host, leaving)));
     }
     able.sort_by_key(|(host, leaving)| {
-        let memory: u64 = leaving.iter().map(|guest| guest.need.memory).sum();
-        let foremost = leaving.iter().filter_map(|guest| guest.leaves).min();
+        let memory: u64 = leaving.iter().map(|tenant| tenant.need.memory).sum();
+        let foremost = leaving.iter().filter_map(|tenant| tenant.leaves).min();
         (Reverse(foremost.unwrap_or(u8::MAX)), leaving.len(), memory, host.gpu)
     });
     if able.len() < demand.gpus {
         return None;
     }
     able.truncate(demand.gpus);
-    let name = |guest: &&Guest| guest.name.clone();
-    let line = |(host, leaving): &(&Host, Vec<&Guest>)| match leaving.is_empty() {
+    let name = |tenant: &&TenantState| tenant.name.clone();
+    let line = |(host, leaving): &(&Host, Vec<&TenantState>)| match leaving.is_empty() {
         true => format!("gpu {}: its memory is free", host.gpu.0),
         false => {
             let names: Vec<String> = leaving.iter().map(name).collect();
@@ -108,19 +108,19 @@ fn make_room(hosts: &[Host], state: &State, demand: &Demand) -> Option<Choice> {
 
 /// Who leaves so that this much memory is free: of those that matter least and suffice, the fewest. Of one, the smallest
 /// that suffices, of several, the largest.
-fn fewest(guests: &[Guest], missing: u64) -> Option<Vec<&Guest>> {
-    let mut willing: Vec<&Guest> = Vec::new();
+fn fewest(tenants: &[TenantState], missing: u64) -> Option<Vec<&TenantState>> {
+    let mut willing: Vec<&TenantState> = Vec::new();
     for rank in (0..=u8::MAX).rev() {
-        if willing.iter().map(|guest| guest.need.memory).sum::<u64>() >= missing {
+        if willing.iter().map(|tenant| tenant.need.memory).sum::<u64>() >= missing {
             break;
         }
-        willing.extend(guests.iter().filter(|guest| guest.leaves == Some(rank)));
+        willing.extend(tenants.iter().filter(|tenant| tenant.leaves == Some(rank)));
     }
-    willing.sort_by_key(|guest| guest.need.memory);
+    willing.sort_by_key(|tenant| tenant.need.memory);
     let mut leaving = Vec::new();
     let mut left = missing;
     while left > 0 {
-        let enough = willing.iter().position(|guest| guest.need.memory >= left);
+        let enough = willing.iter().position(|tenant| tenant.need.memory >= left);
         let next = willing.remove(enough.or_else(|| willing.len().checked_sub(1))?);
         left = left.saturating_sub(next.need.memory);
         leaving.push(next);
@@ -132,20 +132,20 @@ fn fewest(guests: &[Guest], missing: u64) -> Option<Vec<&Guest>> {
 pub(super) fn state(hosts: &[Host]) -> State {
     let mut state = State::new(Rules::SHARED);
     let mut next = 0;
-    for Host { gpu, memory, guests } in hosts {
+    for Host { gpu, memory, tenants } in hosts {
         let gpu = *gpu;
         state.join(gpu, NodeId::new(0), *memory, BTreeSet::new());
-        for guest in guests {
+        for tenant in tenants {
             let room = state.rooms()[gpu.index()];
             let need = Need {
-                request: guest.need.request.min(room.request),
-                limit: guest.need.limit.min(room.limit),
+                request: tenant.need.request.min(room.request),
+                limit: tenant.need.limit.min(room.limit),
                 quota: WHOLE,
-                memory: guest.need.memory.min(room.memory),
+                memory: tenant.need.memory.min(room.memory),
             };
             let piece = Piece { gpu, need, start: 0, reason: Reason::Fits };
             let plan = Plan { moves: Vec::new(), pieces: vec![piece] };
-            let placed = state.apply(InstanceId(next), Demand::new(&*guest.name, guest.kind, 1, need), &plan);
+            let placed = state.apply(InstanceId(next), Demand::new(&*tenant.name, tenant.kind, 1, need), &plan);
             placed.expect("it takes no more than there is");
             next += 1;
         }
@@ -160,7 +160,7 @@ pub(super) struct Asked {
     pub(super) lacks_memory: bool,
     /// The sum of limits, in thousandths.
     limits: u32,
-    guests: usize,
+    tenants: usize,
     pub(super) gpu: GpuId,
 }
 
@@ -170,8 +170,8 @@ pub(super) fn least_asked(hosts: &[Host], state: &State, need: &Need, gpus: usiz
     let room = |host: &Host| state.rooms()[host.gpu.index()];
     let asked = |host: &Host| Asked {
         lacks_memory: room(host).memory < need.memory,
-        limits: host.guests.iter().map(|guest| guest.need.limit).sum(),
-        guests: host.guests.len(),
+        limits: host.tenants.iter().map(|tenant| tenant.need.limit).sum(),
+        tenants: host.tenants.len(),
         gpu: host.gpu,
     };
     let keeps = |host: &&Host| room(host).request >= need.request && host.memory >= need.memory;
@@ -193,7 +193,7 @@ fn crowd(hosts: &[Host], state: &State, demand: &Demand) -> Result<Choice, Refus
              of memory are spoken for",
             asked.gpu.0,
             asked.limits / 10,
-            asked.guests,
+            asked.tenants,
             giga(memory - state.rooms()[asked.gpu.index()].memory),
             giga(memory)
         )
@@ -231,28 +231,28 @@ mod tests {
 
     const GB: u64 = 1 << 30;
 
-    fn guest(name: &str, kind: Kind, request: u32, limit: u32, memory_gb: u64) -> Guest {
-        Guest { name: name.into(), kind, need: Need::new(request, limit, memory_gb * GB), leaves: None }
+    fn tenant(name: &str, kind: Kind, request: u32, limit: u32, memory_gb: u64) -> TenantState {
+        TenantState { name: name.into(), kind, need: Need::new(request, limit, memory_gb * GB), leaves: None }
     }
 
     fn machine(gpus: usize) -> Vec<Host> {
-        (0..gpus).map(|gpu| Host { gpu: GpuId::new(gpu), memory: 40 * GB, guests: Vec::new() }).collect()
+        (0..gpus).map(|gpu| Host { gpu: GpuId::new(gpu), memory: 40 * GB, tenants: Vec::new() }).collect()
     }
 
     /// Lets programs come one after the other, and says where each went.
     #[track_caller]
-    fn check(gpus: usize, programs: &[(Guest, usize)], expected: &str) {
+    fn check(gpus: usize, programs: &[(TenantState, usize)], expected: &str) {
         let mut hosts = machine(gpus);
         let mut told = String::new();
-        for (guest, wanted) in programs {
-            let demand = Demand::new(&*guest.name, guest.kind, *wanted, guest.need);
+        for (tenant, wanted) in programs {
+            let demand = Demand::new(&*tenant.name, tenant.kind, *wanted, tenant.need);
             match choose(&hosts, &demand) {
                 Ok(choice) => {
-                    choice.gpus.iter().for_each(|gpu| hosts[gpu.index()].guests.push(guest.clone()));
+                    choice.gpus.iter().for_each(|gpu| hosts[gpu.index()].tenants.push(tenant.clone()));
                     let crowded = if choice.crowded { " (crowded)" } else { "" };
-                    told += &format!("{}{crowded}: {}\n", guest.name, choice.why.join(" | "));
+                    told += &format!("{}{crowded}: {}\n", tenant.name, choice.why.join(" | "));
                 }
-                Err(refusal) => told += &format!("{}: {refusal}\n", guest.name),
+                Err(refusal) => told += &format!("{}: {refusal}\n", tenant.name),
             }
         }
         let expected: Vec<&str> = expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn programs_that_name_no_limit_are_alone_while_there_are_idle_gpus() {
-        let program = |name| (guest(name, Kind::Training, 0, 1000, 0), 1);
+        let program = |name| (tenant(name, Kind::Training, 0, 1000, 0), 1);
         check(
             2,
             &[program("a"), program("b"), program("c"), program("d")],
@@ -279,9 +279,9 @@ mod tests {
         check(
             2,
             &[
-                (guest("train", Kind::Training, 400, 800, 25), 1),
-                (guest("serve", Kind::Inference, 300, 600, 10), 1),
-                (guest("more", Kind::Inference, 400, 600, 10), 1),
+                (tenant("train", Kind::Training, 400, 800, 25), 1),
+                (tenant("serve", Kind::Inference, 300, 600, 10), 1),
+                (tenant("more", Kind::Inference, 400, 600, 10), 1),
             ],
             "train: gpu 0: request 0.40 of 1.00 taken, no GPU in use has room; memory 25 of 40 GB
              serve: gpu 0: request 0.70 of 1.00 taken, complements train; memory 35 of 40 GB
@@ -294,10 +294,10 @@ mod tests {
         check(
             3,
             &[
-                (guest("one", Kind::Inference, 500, 1000, 10), 1),
-                (guest("two", Kind::Training, 600, 1000, 10), 2),
-                (guest("three", Kind::Training, 500, 1000, 10), 2),
-                (guest("four", Kind::Training, 0, 1000, 0), 4),
+                (tenant("one", Kind::Inference, 500, 1000, 10), 1),
+                (tenant("two", Kind::Training, 600, 1000, 10), 2),
+                (tenant("three", Kind::Training, 500, 1000, 10), 2),
+                (tenant("four", Kind::Training, 0, 1000, 0), 4),
             ],
             "one: gpu 0: request 0.50 of 1.00 taken, no GPU in use has room; memory 10 of 40 GB
              two: gpu 1: request 0.60 of 1.00 taken, no GPU in use has room; memory 10 of 40 GB | \
@@ -312,10 +312,10 @@ mod tests {
         check(
             2,
             &[
-                (guest("a", Kind::Training, 0, 1000, 30), 1),
-                (guest("b", Kind::Training, 0, 1000, 20), 1),
-                (guest("c", Kind::Training, 0, 1000, 30), 1),
-                (guest("d", Kind::Training, 0, 1000, 50), 1),
+                (tenant("a", Kind::Training, 0, 1000, 30), 1),
+                (tenant("b", Kind::Training, 0, 1000, 20), 1),
+                (tenant("c", Kind::Training, 0, 1000, 30), 1),
+                (tenant("d", Kind::Training, 0, 1000, 50), 1),
             ],
             "a: gpu 0: request 0.00 of 1.00 taken, no GPU in use has room; memory 30 of 40 GB
              b: gpu 1: request 0.00 of 1.00 taken, no GPU in use has room; memory 20 of 40 GB
@@ -327,10 +327,11 @@ mod tests {
 
     #[test]
     fn as_few_as_make_room_are_asked_to_leave() {
-        let job = |name: &str, memory_gb| Guest { leaves: Some(5), ..guest(name, Kind::Training, 0, 1000, memory_gb) };
+        let job =
+            |name: &str, memory_gb| TenantState { leaves: Some(5), ..tenant(name, Kind::Training, 0, 1000, memory_gb) };
         let mut hosts = machine(2);
-        hosts[0].guests = vec![job("ten", 10), job("five", 5), job("twenty", 20)];
-        hosts[1].guests = vec![guest("stays", Kind::Inference, 500, 1000, 30), job("nine", 9)];
+        hosts[0].tenants = vec![job("ten", 10), job("five", 5), job("twenty", 20)];
+        hosts[1].tenants = vec![tenant("stays", Kind::Inference, 500, 1000, 30), job("nine", 9)];
         let asked = |hosts: &[Host], gpus: usize, request: u32, memory_gb: u64| {
             let need = Need::new(request, 1000, memory_gb * GB);
             let choice = choose(hosts, &Demand::new("new", Kind::Inference, gpus, need));
@@ -345,17 +346,17 @@ mod tests {
         assert_eq!(asked(&hosts, 1, 600, 15), "gpu 0: ten makes room ten", "the other one's promise cannot be kept");
         assert_eq!(asked(&hosts, 1, 0, 4), asked(&hosts, 1, 0, 5), "nobody leaves who need not");
         // Who matters more stays while others suffice, however many they are.
-        hosts[0].guests[1].leaves = Some(4);
+        hosts[0].tenants[1].leaves = Some(4);
         assert_eq!(asked(&hosts, 1, 0, 9), "gpu 1: nine makes room nine");
-        hosts[1].guests[1].leaves = Some(4);
+        hosts[1].tenants[1].leaves = Some(4);
         assert_eq!(asked(&hosts, 1, 0, 9), "gpu 0: ten makes room ten");
         assert_eq!(asked(&hosts, 1, 0, 40), "gpu 0: twenty and ten and five make room five,ten,twenty");
         // Nobody leaves where that would not be enough.
-        hosts[0].guests.push(guest("stays", Kind::Inference, 0, 1000, 2));
+        hosts[0].tenants.push(tenant("stays", Kind::Inference, 0, 1000, 2));
         let crowded = asked(&hosts, 1, 0, 39);
         assert!(crowded.contains("no GPU has room for its limit"), "{crowded}");
         // Nor where there is room without.
-        hosts[1].guests.clear();
+        hosts[1].tenants.clear();
         assert_eq!(
             asked(&hosts, 1, 0, 39),
             "gpu 1: request 0.00 of 1.00 taken, no GPU in use has room; memory 39 of 40 GB "
@@ -365,11 +366,11 @@ mod tests {
     #[test]
     fn more_than_there_is_on_a_gpu_is_a_full_gpu() {
         let mut hosts = machine(2);
-        let all = guest("all", Kind::Inference, 800, 1000, 30);
-        hosts[0].guests = vec![all.clone(), all.clone(), all.clone()];
+        let all = tenant("all", Kind::Inference, 800, 1000, 30);
+        hosts[0].tenants = vec![all.clone(), all.clone(), all.clone()];
         let demand = Demand::new("small", Kind::Inference, 1, Need::new(100, 200, GB));
         assert_eq!(choose(&hosts, &demand).map(|choice| choice.gpus), Ok(vec![GpuId(1)]));
-        hosts[1].guests = vec![all.clone(), all];
+        hosts[1].tenants = vec![all.clone(), all];
         assert!(choose(&hosts, &demand).unwrap_err().reason.contains("cannot be kept"), "{demand:?}");
     }
 }

@@ -24,7 +24,7 @@
 //!    squares). So relocations end.
 
 use super::explain::giga;
-use super::machine::{self, Asked, Guest, Host};
+use super::machine::{self, Asked, Host, TenantState};
 use super::policies::by_name;
 use super::{Demand, Kind, Need, Policy, Rules, State, WHOLE};
 use crate::GpuId;
@@ -154,7 +154,7 @@ struct Node {
 impl Node {
     fn new(capacity: Option<Capacity>) -> Node {
         let gpus = capacity.iter().flat_map(|capacity| &capacity.gpus).enumerate();
-        let host = |(gpu, memory): (usize, &u64)| Host { gpu: GpuId::new(gpu), memory: *memory, guests: Vec::new() };
+        let host = |(gpu, memory): (usize, &u64)| Host { gpu: GpuId::new(gpu), memory: *memory, tenants: Vec::new() };
         let hosts: Vec<Host> = gpus.map(host).collect();
         let state = machine::state(&hosts);
         Node { capacity, open: true, hosts, state, threads: 0, replicas: BTreeMap::new() }
@@ -225,8 +225,9 @@ impl Node {
         self.threads += u64::from(footprint.threads);
         *self.replicas.entry(footprint.service.clone()).or_default() += 1;
         for gpu in gpus {
-            let guest = Guest { name: worker.to_string(), kind: Kind::Inference, need: footprint.need, leaves: None };
-            self.hosts[gpu.index()].guests.push(guest);
+            let tenant =
+                TenantState { name: worker.to_string(), kind: Kind::Inference, need: footprint.need, leaves: None };
+            self.hosts[gpu.index()].tenants.push(tenant);
         }
         if !gpus.is_empty() {
             self.state = machine::state(&self.hosts);
@@ -243,7 +244,7 @@ impl Node {
         }
         let name = worker.to_string();
         for gpu in gpus {
-            self.hosts[gpu.index()].guests.retain(|guest| guest.name != name);
+            self.hosts[gpu.index()].tenants.retain(|tenant| tenant.name != name);
         }
         if !gpus.is_empty() {
             self.state = machine::state(&self.hosts);
@@ -264,8 +265,8 @@ impl Node {
     /// Whether a worker on these GPUs is part of what exceeds them.
     fn exceeds(&self, need: &Need, gpus: &[GpuId]) -> bool {
         gpus.iter().any(|gpu| {
-            let Host { memory, guests, .. } = &self.hosts[gpu.index()];
-            let sum = |of: fn(&Need) -> u64| guests.iter().map(|guest| of(&guest.need)).sum::<u64>();
+            let Host { memory, tenants, .. } = &self.hosts[gpu.index()];
+            let sum = |of: fn(&Need) -> u64| tenants.iter().map(|tenant| of(&tenant.need)).sum::<u64>();
             need.limit > 0 && sum(|need| need.limit.into()) > u64::from(Rules::SHARED.limit)
                 || need.request > 0 && sum(|need| need.request.into()) > u64::from(WHOLE)
                 || need.memory > 0 && sum(|need| need.memory) > *memory
@@ -441,7 +442,7 @@ impl Nodes {
         let (here, there) = (from.replicas(&footprint.service), to.replicas(&footprint.service));
         match rank {
             Rank::Room { idle, .. } if !gpus.is_empty() => {
-                let freed = gpus.iter().filter(|gpu| from.hosts[gpu.index()].guests.len() == 1).count();
+                let freed = gpus.iter().filter(|gpu| from.hosts[gpu.index()].tenants.len() == 1).count();
                 from.exceeds(&footprint.need, gpus) || here >= there + 2 && *idle <= freed
             }
             Rank::Spare { .. } => {

@@ -2,19 +2,19 @@
 //!
 //! A program's work comes in bursts: from a launch to the end of the wait for it. Bursts without a pause between them are a
 //! *busy period*: requests that wait for each other. What delays one burst of it delays all that follow, and a pause makes up
-//! for it, so what a request loses to others is how late its busy period is at its end: the sum over its bursts of what
-//! they took more than alone.
+//! for it. So a request's delay by others is how late its busy period is at its end: the sum over its bursts of the time
+//! that each took longer than alone.
 //!
-//! What is promised is a tail: no more than one in a hundred requests takes longer than a given part more than the slowest
-//! in a hundred take alone, waiting for those before it included; or, where there is an objective, longer than that. So
-//! what a busy period costs is the chance that a request in it takes longer than promised, given how late it is. Where
+//! The target is a tail: at most one request in a hundred, queueing included, takes longer than the p99 alone and its slack;
+//! with an objective, longer than the objective. So the cost of a busy period is the chance that a request in it takes
+//! longer than promised, given how late it is. Where
 //! requests do not wait for each other that is all or nothing; where they do, most of them have time to lose. Programs that
 //! never pause have no busy periods that end; theirs are cut after [`SharingConfig::endless`] bursts, and are late by a part of the time they
 //! take.
 //!
-//! Whether the chance is more than one in a hundred is decided by Wald's sequential test between two chances, with one error
-//! rate: as soon as it is known and not before. What it is without best-effort work, as on a host that is busy with something
-//! else, is added to both.
+//! Wald's sequential test decides between two chances, with one error rate, whether more than one in a hundred is late: as
+//! soon as the observations suffice and not before. The cost without best-effort work, as on a host that is busy with
+//! something else, is added to both chances.
 
 use super::SharingConfig;
 use super::rhythm::Rhythm;
@@ -22,14 +22,14 @@ use super::view::Burst;
 use crate::{Span, Time};
 use std::collections::BTreeMap;
 
-/// What is known.
+/// The verdict of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slowdown {
-    /// Not enough was seen.
+    /// There are too few observations.
     Unknown,
-    /// No more is late than may be.
+    /// No more requests are late than the target allows.
     Fine,
-    /// More is.
+    /// More requests are late.
     Worse,
 }
 
@@ -38,8 +38,8 @@ pub(super) enum Slowdown {
 pub(super) struct Counts {
     /// For the level.
     pub(super) from: Option<Time>,
-    /// For what is late without best-effort work, where it had none on the GPU: what is preempted is off the GPU, and
-    /// changing hands costs nevertheless.
+    /// For the cost without best-effort work, where none was on the GPU: preempted work is off the GPU, though preempting it
+    /// has a cost of its own.
     pub(super) alone: Option<Time>,
 }
 
@@ -50,12 +50,12 @@ struct BusyPeriod {
     /// How late its last burst ended, and its first.
     late: Span,
     late_first: Span,
-    /// What all of it takes alone.
+    /// The time that all of it takes alone.
     alone: Span,
     bursts: u32,
-    /// It says something about the level.
+    /// It is an observation of the level.
     counts: bool,
-    /// It says what it is like without best-effort work.
+    /// It is an observation of the GPU without best-effort work.
     alone_on_gpu: bool,
     /// It was cut.
     endless: bool,
@@ -73,19 +73,19 @@ struct Process {
 #[derive(Clone, Debug)]
 pub(super) struct Estimate {
     processes: BTreeMap<u32, Process>,
-    /// What a burst takes alone.
+    /// The mean time of a burst alone.
     alone: Span,
-    /// What bursts take of what they take alone, in thousandths.
+    /// The mean time of bursts over their time alone, in thousandths.
     ratio: u64,
     /// Bursts that began without a pause, in millionths.
     in_a_row: u64,
-    /// Busy periods without best-effort work, and what they cost together.
+    /// Busy periods without best-effort work, and the sum of their costs.
     without: (f64, f64),
     /// The logarithm of how much more likely it is that too many are late.
     score: f64,
     /// Busy periods that counted for the level.
     evidence: u64,
-    /// Undisturbed bursts of which is known what they take alone.
+    /// Undisturbed bursts whose time alone is known.
     pub(super) seen: u64,
 }
 
@@ -103,17 +103,17 @@ impl Estimate {
         }
     }
 
-    /// What bursts take of what they take alone, in thousandths; `None` while that is not known.
+    /// The mean time of bursts over their time alone, in thousandths; `None` while it is unknown.
     pub(super) fn ratio(&self) -> Option<u64> {
         (self.ratio > 0).then_some(self.ratio)
     }
 
-    /// Another level: what was seen says nothing about it.
+    /// The level changed: earlier observations do not count.
     pub(super) fn restart(&mut self) {
         (self.score, self.evidence) = (0.0, 0);
     }
 
-    /// Whether anything that was seen says something about the level.
+    /// Whether there are observations of this level.
     pub(super) fn has_evidence(&self, config: &SharingConfig) -> bool {
         self.evidence > 0 && self.is_attributable(config)
     }
@@ -159,14 +159,14 @@ impl Estimate {
             process.rhythm.began(burst.began, config);
         }
         let before = process.period.take();
-        // What is later than the pause was long is made up for in part.
+        // A pause makes up for as much delay as it is long.
         let made_up = if in_a_row { Span::ZERO } else { pause };
         let (goes_on, done) = match before {
             Some(period) if in_a_row || pause < period.late => (Some(period), None),
             done => (None, done),
         };
         let late = goes_on.map_or(Span::ZERO, |period| period.late - made_up) + burst.took;
-        // What it takes less than alone makes up for some as well.
+        // So does a burst that is faster than alone.
         let late = late - burst.alone;
         let began = goes_on.map_or(burst.began, |period| period.began);
         let since = |from: Option<Time>| from.is_some_and(|from| began >= from);
@@ -191,7 +191,7 @@ impl Estimate {
     fn cost(&self, period: &BusyPeriod, objective: Option<Span>, config: &SharingConfig) -> f64 {
         let part = |whole: Span, permille: u32| whole.scale(permille.into(), 1_000);
         if period.endless {
-            // Whether requests wait for each other or for their client is not known: as if they did for each other.
+            // Requests may wait for each other or for their client; the former is assumed.
             let left = objective.map_or(Span::ZERO, |objective| objective - self.alone);
             return f64::from(u8::from(period.late > part(period.alone, config.rate_slack).max(left)));
         }
@@ -201,7 +201,7 @@ impl Estimate {
         let longest = self.alone.scale(config.queue_at_half() * self.in_a_row.min(500_000), 500_000);
         let slowest = self.alone + longest;
         let promised = (slowest + part(slowest, config.tail_slack)).max(objective.unwrap_or(Span::ZERO));
-        // What is lost within a busy period is lost by those that wait longest: nobody makes up for that.
+        // A delay within a busy period hits the requests that wait longest: no pause makes up for it.
         let grew = period.late - period.late_first > promised - slowest;
         let may_wait = promised - self.alone - period.late_first;
         match (may_wait > Span::ZERO && !grew, waiting > allowed) {
@@ -226,16 +226,16 @@ impl Estimate {
         }
     }
 
-    /// Whether it can be told at all what best-effort work does to it: who is late most of the time by itself blames nobody.
+    /// Whether delays can be attributed to best-effort work: not for a program that is late most of the time without it.
     fn is_attributable(&self, config: &SharingConfig) -> bool {
         self.chances(config).0 < 0.5
     }
 
-    /// The two chances that it is decided between: what is as likely by one as by the other is about what is allowed.
+    /// The two chances that the test decides between; the allowed one lies between them.
     fn chances(&self, config: &SharingConfig) -> (f64, f64) {
         let (allowed, (fine, bad)) = (config.allowed(), config.chances());
         let (all, costs) = self.without;
-        // A few say nothing: what is thought of them is that they cost nothing. What they may cost is theirs already.
+        // Too few observations count as no cost. The cost that the target allows is already in both chances.
         let without = (costs / all.max(config.mean_over() as f64) - allowed).max(0.0);
         (fine + without, (bad + 1.5 * without).min(0.95))
     }
@@ -245,7 +245,7 @@ impl Estimate {
         self.processes.values().filter_map(move |process| process.rhythm.next(now, config))
     }
 
-    /// What is known by now.
+    /// The verdict so far.
     pub(super) fn verdict(&self, config: &SharingConfig) -> Slowdown {
         let bound = config.bound();
         match self.score {

@@ -11,7 +11,7 @@
 //! without its first or last line is everybody's.
 
 use super::{Record, Stored};
-use rpc::ModelSpec;
+use config::ModelSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -126,7 +126,7 @@ fn read_line(raw: &[u8]) -> (Option<(String, u32)>, Result<Stored, String>) {
     let (checksum, rest) = text.split_once(' ').unwrap_or(("", text));
     let (key, json) = rest.split_once(' ').unwrap_or((rest, ""));
     let key = key.rsplit_once(':').and_then(|(name, version)| Some((name.to_string(), version.parse().ok()?)));
-    let key = key.filter(|(name, version)| rpc::model::check_name(name).is_ok() && *version > 0);
+    let key = key.filter(|(name, version)| config::model::check_name(name).is_ok() && *version > 0);
     if u32::from_str_radix(checksum, 16).ok() != Some(crc32(rest.as_bytes())) {
         return (key, Err("its checksum is wrong: the file was damaged, or changed by hand".into()));
     }

@@ -1,6 +1,6 @@
 //! What is remembered of a deployment.
 
-use rpc::ModelSpec;
+use config::ModelSpec;
 use serde::{Deserialize, Serialize};
 
 /// A deployment as it is remembered.

@@ -3,8 +3,8 @@
 use super::disk::{Disk, Draft};
 use super::format::{self, Contents};
 use super::*;
+use config::{Kind, ModelSpec, Workers};
 use proptest::prelude::*;
-use rpc::{Kind, ModelSpec, Workers};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -431,12 +431,18 @@ fn specs() -> impl Strategy<Value = ModelSpec> {
     let kind = prop_oneof![
         path.clone().prop_map(|path| Kind::Onnx { path }),
         (path, proptest::option::of(any::<String>())).prop_map(|(path, class)| Kind::Python { path, class }),
-        (span(), span()).prop_map(|(alpha, beta)| Kind::Virtual { latency: rpc::Line { alpha, beta } }),
+        (span(), span()).prop_map(|(alpha, beta)| Kind::Virtual { latency: config::Line { alpha, beta } }),
     ];
     let share =
         (0..12u8, 0..1001u32, 0..1001u32, proptest::option::of(span())).prop_map(|(priority, request, limit, slo)| {
-            let percent = |permille| rpc::Percent::from_permille(permille).unwrap();
-            rpc::Share { priority, request: percent(request), limit: percent(limit), slo, ..rpc::Share::default() }
+            let percent = |permille| config::Percent::from_permille(permille).unwrap();
+            config::Share {
+                priority,
+                request: percent(request),
+                limit: percent(limit),
+                slo,
+                ..config::Share::default()
+            }
         });
     let name = prop_oneof![8 => "[a-zA-Z0-9._-]{1,20}", 1 => any::<String>()];
     let slo = (100_000..3_600_000_000_000u64).prop_map(policy::Span::from_nanos);
@@ -459,7 +465,7 @@ fn specs() -> impl Strategy<Value = ModelSpec> {
                 queue,
                 env,
                 share,
-                device: rpc::Device::Auto,
+                device: config::Device::Auto,
                 inputs,
                 outputs,
                 warmup: None,

@@ -1,10 +1,8 @@
-//! Ways to scale functions and to share GPUs by name, a file each.
+//! Ways to scale functions and to share GPUs by name, a file for each rule.
 
 mod contract;
-mod division;
-mod exclusive;
-mod request;
-mod limit;
+mod profiled;
+mod fixed;
 mod mps;
 mod timeshare;
 mod fast_gshare;
@@ -14,6 +12,7 @@ mod reactive;
 
 use super::latency::Latency;
 use super::scenario::Function;
+use fixed::{Fixed, Size};
 
 pub(super) use contract::{Batch, Claim, Grant, Policy, Shape};
 
@@ -23,10 +22,10 @@ pub const NAMES: [&str; 8] = ["exclusive", "timeshare", "limit", "request", "mps
 /// The policy of this name.
 pub(super) fn by_name(name: &str, functions: &[Function], latencies: &[Latency]) -> Option<Box<dyn Policy>> {
     Some(match name {
-        "exclusive" => Box::new(exclusive::Exclusive::new(functions, latencies)),
+        "exclusive" => Box::new(Fixed::new(Size::Whole, functions, latencies)),
         "timeshare" => Box::new(timeshare::TimeShare::new(functions, latencies)),
-        "limit" => Box::new(limit::Limit::new(functions, latencies)),
-        "request" => Box::new(request::Request::new(functions, latencies)),
+        "limit" => Box::new(Fixed::new(Size::Limit, functions, latencies)),
+        "request" => Box::new(Fixed::new(Size::Request, functions, latencies)),
         "mps" => Box::new(mps::Mps::new(functions, latencies)),
         "fast-gshare" => Box::new(fast_gshare::FastGShare::new(functions, latencies)),
         "dilu" => Box::new(dilu::Dilu::new(functions, latencies)),

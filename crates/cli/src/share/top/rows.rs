@@ -1,8 +1,8 @@
 //! What `weft top` shows, as rows of text: the same on a screen and in a table.
 
 use clap::ValueEnum;
+use config::share::class_name;
 use report::columns::row;
-use rpc::share::class_name;
 use share_client::{Status, TenantStatus};
 
 /// What tenants are sorted by; the most first, names from A on.

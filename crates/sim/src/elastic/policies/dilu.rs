@@ -9,7 +9,7 @@
 //!   the excess asks for, which is generous: the paper adds instances one by one.
 //! - The last worker goes after a minute without a request.
 
-use super::division::profiled;
+use super::profiled::profiled;
 use super::reactive::add;
 use super::{Batch, Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;

@@ -2,7 +2,7 @@
 //! thread percentage), and nobody is held. Where those who run reach for more than there is, all are slowed in
 //! proportion, training and inference alike. As many workers as Knative's autoscaler says.
 
-use super::division::profiled;
+use super::profiled::profiled;
 use super::reactive::Reactive;
 use super::{Claim, Grant, Policy, Shape};
 use crate::elastic::latency::Latency;

@@ -76,26 +76,26 @@ impl fmt::Display for Percent {
 /// How a program shares its GPU's hardware with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum SharingMode {
     /// As the daemon finds best.
     #[default]
     Auto,
     /// One program at a time, in time slices.
-    #[serde(alias = "temporal")]
-    Time,
+    #[serde(rename = "time", alias = "temporal")]
+    Temporal,
     /// Side by side, under the daemon's MPS server.
-    #[serde(alias = "spatial")]
-    Space,
+    #[serde(rename = "space", alias = "spatial")]
+    Spatial,
 }
 
-impl FromStr for Way {
+impl FromStr for SharingMode {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Way, String> {
+    fn from_str(text: &str) -> Result<SharingMode, String> {
         match text {
-            "auto" => Ok(Way::Auto),
-            "temporal" | "time" => Ok(Way::Time),
-            "spatial" | "space" => Ok(Way::Space),
+            "auto" => Ok(SharingMode::Auto),
+            "temporal" | "time" => Ok(SharingMode::Temporal),
+            "spatial" | "space" => Ok(SharingMode::Spatial),
             _ => Err(format!("`{text}` is no sharing mode; expected auto, temporal or spatial")),
         }
     }
@@ -126,9 +126,9 @@ pub struct ShareAsked {
     /// How long its bursts of work may take; a latency tenant's are held to what they take alone where this is not said.
     #[serde(skip_serializing_if = "Option::is_none", with = "objective")]
     pub slo: Option<Span>,
-    /// In time or in space; decided when it starts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub way: Option<Way>,
+    /// Time slices or side by side; decided when it starts.
+    #[serde(rename = "way", alias = "mode", skip_serializing_if = "Option::is_none")]
+    pub mode: Option<SharingMode>,
     /// Which GPU: its number, or its UUID or the beginning of it; several with commas between them; `all` of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
@@ -152,7 +152,7 @@ pub struct Share {
     pub memory: Option<Bytes>,
     pub sms: Percent,
     pub slo: Option<Span>,
-    pub way: Way,
+    pub mode: SharingMode,
     pub gpu: Option<String>,
     pub gpus: u32,
     pub suspended: bool,
@@ -168,7 +168,7 @@ impl Default for Share {
             memory: None,
             sms: Percent::ALL,
             slo: None,
-            way: Way::Auto,
+            mode: SharingMode::Auto,
             gpu: None,
             gpus: 1,
             suspended: false,
@@ -187,7 +187,7 @@ impl Share {
             memory: asked.memory.or(self.memory),
             sms: asked.sms.unwrap_or(self.sms),
             slo: asked.slo.or(self.slo),
-            way: asked.way.unwrap_or(self.way),
+            mode: asked.mode.unwrap_or(self.mode),
             gpu: asked.gpu.clone().or_else(|| self.gpu.clone()),
             gpus: asked.gpus.unwrap_or(self.gpus),
             suspended: asked.suspended.unwrap_or(self.suspended),
@@ -241,7 +241,7 @@ impl From<Share> for ShareAsked {
             memory: share.memory,
             sms: Some(share.sms).filter(|sms| *sms != Percent::ALL),
             slo: share.slo,
-            way: Some(share.way).filter(|way| *way != Way::Auto),
+            mode: Some(share.mode).filter(|mode| *mode != SharingMode::Auto),
             gpu: share.gpu,
             gpus: Some(share.gpus).filter(|gpus| *gpus != 1),
             suspended: Some(share.suspended).filter(|suspended| *suspended),
@@ -312,13 +312,15 @@ mod tests {
 
     #[test]
     fn modes_have_the_fields_names_and_those_of_the_last_version() {
-        for (new, old, mode) in [("temporal", "time", Way::Time), ("spatial", "space", Way::Space)] {
+        for (new, old, mode) in
+            [("temporal", "time", SharingMode::Temporal), ("spatial", "space", SharingMode::Spatial)]
+        {
             for name in [new, old] {
                 assert_eq!(name.parse(), Ok(mode));
-                assert_eq!(read(&format!("{{\"way\": \"{name}\"}}")).map(|share| share.way), Ok(mode));
+                assert_eq!(read(&format!("{{\"way\": \"{name}\"}}")).map(|share| share.mode), Ok(mode));
             }
         }
-        assert!("sideways".parse::<Way>().unwrap_err().contains("expected auto, temporal or spatial"));
+        assert!("sideways".parse::<SharingMode>().unwrap_err().contains("expected auto, temporal or spatial"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The desk of a worker that is ready: where batches are put down for it, and where its answers are picked up.
+//! The queue of a worker that is ready: batches are put into it, and its answers are received from it.
 //!
 //! Whoever brings a batch for an idle worker writes it into shared memory and sends it off itself; whoever hears the
 //! answer hands it on and, because the scheduler decides on the same thread, mostly brings the next batch as well. So a
@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! 1. At most one exchange with the worker is under way.
-//! 2. Nobody is told anything while the desk is locked: who is told may come back with the next batch.
-//! 3. A desk that is closed gives back what it held, and takes nothing: what comes then goes to the link.
+//! 2. Nobody is told anything while the queue is locked: who is told may come back with the next batch.
+//! 3. A queue that is closed gives back what it held, and takes nothing: what comes then goes to the link.
 
 use crate::assembly::{Added, Assembly, Batch};
 use crate::batch::{Group, fail, group};
@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 const LARGE: usize = 128 * 1024;
 
 /// Where others and a worker meet.
-pub(crate) struct Desk {
+pub(crate) struct WorkerQueue {
     worker: WorkerId,
     scheduler: Arc<dyn SchedulerLink>,
     link: Sender<Message>,
@@ -51,7 +51,7 @@ enum State {
     Gone,
 }
 
-/// A desk while its worker is ready.
+/// A queue while its worker is ready.
 struct Open {
     life: u64,
     connection: Connection,
@@ -77,7 +77,7 @@ struct Flight {
     failed: bool,
 }
 
-/// What is left of a desk that was closed.
+/// What is left of a queue that was closed.
 pub(crate) struct Closed {
     /// Requests that were at the worker or waited for it.
     pub(crate) payloads: Vec<Payload>,
@@ -85,7 +85,7 @@ pub(crate) struct Closed {
     pub(crate) assembly: Assembly<Payload>,
 }
 
-/// What is to be told once the desk is not locked.
+/// What is to be told once the queue is not locked.
 #[derive(Default)]
 struct Afterwards {
     answers: Vec<(Payload, Answer)>,
@@ -94,20 +94,20 @@ struct Afterwards {
     call: bool,
 }
 
-impl Desk {
-    /// A desk that is closed. What happens is reported to `scheduler`, and what is not for a desk to `link`.
-    pub(crate) fn new(worker: WorkerId, scheduler: Arc<dyn SchedulerLink>, link: Sender<Message>) -> Desk {
-        Desk { worker, scheduler, link, state: Mutex::default(), origin: Instant::now(), called: Notify::new() }
+impl WorkerQueue {
+    /// A queue that is closed. What happens is reported to `scheduler`, and what is not for a queue to `link`.
+    pub(crate) fn new(worker: WorkerId, scheduler: Arc<dyn SchedulerLink>, link: Sender<Message>) -> WorkerQueue {
+        WorkerQueue { worker, scheduler, link, state: Mutex::default(), origin: Instant::now(), called: Notify::new() }
     }
 
     /// Puts requests down. Gives them back when there is nobody to take them.
     pub(crate) fn put(&self, part: Part) -> Result<(), Part> {
-        let mut desk = self.lock();
-        let open = match &mut *desk {
+        let mut queue = self.lock();
+        let open = match &mut *queue {
             State::Open(open) => open,
             State::Gone => return Err(part),
             State::Closed => {
-                // Under the lock, so that a link that opens or leaves the desk has seen all that came before.
+                // Under the lock, so that a link that opens or leaves the queue has seen all that came before.
                 let _ = self.link.send(Message::Part(part));
                 return Ok(());
             }
@@ -123,12 +123,12 @@ impl Desk {
                 afterwards.answers.extend(payloads.into_iter().map(|payload| (payload, Err(failure.clone()))));
             }
         }
-        drop(desk);
+        drop(queue);
         self.carry_out(afterwards);
         Ok(())
     }
 
-    /// Opens the desk for a worker. `settle` sees to what was sent to the link before.
+    /// Opens the queue for a worker. `settle` sees to what was sent to the link before.
     pub(crate) fn open(
         &self,
         life: u64,
@@ -137,14 +137,14 @@ impl Desk {
         patience: Duration,
         settle: impl FnOnce(),
     ) {
-        let mut desk = self.lock();
+        let mut queue = self.lock();
         settle();
         let (assembly, waiting) = (Assembly::new(span(patience)), VecDeque::new());
         let open = Open { life, connection, info, assembly, waiting, flight: None, stopping: false };
-        *desk = State::Open(Box::new(open));
+        *queue = State::Open(Box::new(open));
     }
 
-    /// Closes the desk and hands out what it held.
+    /// Closes the queue and hands out what it held.
     pub(crate) fn close(&self) -> Option<Closed> {
         let State::Open(open) = std::mem::take(&mut *self.lock()) else { return None };
         let Open { assembly, waiting, flight, .. } = *open;
@@ -160,11 +160,11 @@ impl Desk {
 
     /// Says `Finished` to the link once all that is here is done.
     pub(crate) fn finish(&self) {
-        let mut desk = self.lock();
-        let State::Open(open) = &mut *desk else { return };
+        let mut queue = self.lock();
+        let State::Open(open) = &mut *queue else { return };
         open.stopping = true;
         let over = open.over();
-        drop(desk);
+        drop(queue);
         self.carry_out(Afterwards { over, ..Afterwards::default() });
     }
 
@@ -174,18 +174,18 @@ impl Desk {
 
     /// Begins what has waited long enough for its parts; says whether the worker has been silent for too long.
     pub(crate) fn look(&self, batch_timeout: Duration) -> bool {
-        let mut desk = self.lock();
-        let State::Open(open) = &mut *desk else { return false };
+        let mut queue = self.lock();
+        let State::Open(open) = &mut *queue else { return false };
         let mut afterwards = Afterwards::default();
         open.waiting.extend(open.assembly.expire(self.now()));
         open.advance(self.worker, false, &mut afterwards);
         let silent = open.flight.as_ref().is_some_and(|flight| flight.since.elapsed() >= batch_timeout);
-        drop(desk);
+        drop(queue);
         self.carry_out(afterwards);
         silent
     }
 
-    /// Picks up answers for as long as the desk is open for this life of the worker.
+    /// Picks up answers for as long as the queue is open for this life of the worker.
     pub(crate) async fn pick_up(&self, life: u64) {
         let socket = match &*self.lock() {
             State::Open(open) if open.life == life => open.connection.socket(),
@@ -205,8 +205,8 @@ impl Desk {
                 ready = socket.readable() => ready.is_ok(),
                 () = self.called.notified() => false,
             };
-            let mut desk = self.lock();
-            let State::Open(open) = &mut *desk else { return };
+            let mut queue = self.lock();
+            let State::Open(open) = &mut *queue else { return };
             if open.life != life {
                 return;
             }
@@ -223,7 +223,7 @@ impl Desk {
                 }
             }
             open.advance(self.worker, false, &mut afterwards);
-            drop(desk);
+            drop(queue);
             self.carry_out(afterwards);
         }
     }
