@@ -21,9 +21,9 @@ mod view;
 mod bursts;
 
 use self::bursts::Bursts;
-use self::view::{Group, Job, LONGEST, View, alone, same};
+use self::view::{Group, Job, LONGEST, View, alone};
 use crate::generation::{Context, Policy, Reason, Stage};
-use crate::{GpuId, ModelId, RequestId, Span, Time};
+use crate::{GpuId, RequestId, Span, Time};
 
 /// The part of a GPU that promised tokens may take, in thousandths. The rest is for prompts, and for what is not foreseen.
 const PROMISED: f64 = 950.0;

@@ -21,7 +21,7 @@ use crate::sharing::config::{GAPS, HELD};
 use crate::sharing::promise::Promise;
 use crate::sharing::slowdown::{Counts, Estimate, Slowdown};
 use crate::sharing::throttle::ThrottleLevel;
-use crate::sharing::{Admission, Class, Gate, GpuView, SharingConfig, TenantView, WHOLE};
+use crate::sharing::{Admission, Class, Gate, GpuView, SharingConfig, TenantView};
 use crate::{Span, TenantId, Time};
 use share_core::Patience;
 use std::collections::BTreeMap;

@@ -371,6 +371,6 @@ pub(super) fn alone(context: &Context, worker: GpuId, id: RequestId) -> Span {
 }
 
 /// Models by what they have to do on a worker are looked up by id.
-pub(super) fn same(model: ModelId) -> impl Fn(&&Group) -> bool {
+fn same(model: ModelId) -> impl Fn(&&Group) -> bool {
     move |group| group.model == model
 }
