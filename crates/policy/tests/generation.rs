@@ -58,6 +58,9 @@ struct Worker {
     step: Option<Step>,
 }
 
+/// More than happens in any of these worlds: some hundred thousand tokens, each in a step of its own and with a look before.
+const HAPPENS: usize = 1_000_000;
+
 struct World {
     recorder: Recorder,
     now: Time,
@@ -69,6 +72,8 @@ struct World {
     asked: usize,
     rejected: Vec<(RequestId, Reason)>,
     evictions: usize,
+    /// How much happened by itself.
+    happened: usize,
 }
 
 impl World {
@@ -85,6 +90,7 @@ impl World {
             asked: 0,
             rejected: Vec::new(),
             evictions: 0,
+            happened: 0,
         };
         for _ in 0..MODELS {
             let told = StepTime::default();
@@ -175,6 +181,12 @@ impl World {
         let step =
             self.workers.iter().enumerate().filter_map(|(place, worker)| Some((worker.step.as_ref()?.ends, place)));
         let step = step.min();
+        self.happened += 1;
+        if self.happened > HAPPENS {
+            let journal = self.recorder.take_journal().unwrap();
+            let last: Vec<&str> = journal.lines().collect();
+            panic!("it goes on for ever:\n{}", last[last.len().saturating_sub(40)..].join("\n"));
+        }
         let timer = self.recorder.next_timer().unwrap_or(Time::NEVER);
         match step {
             Some((ends, place)) if ends <= until && ends <= timer => {

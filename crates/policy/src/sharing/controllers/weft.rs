@@ -329,7 +329,7 @@ impl Control for Weft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sharing::Burst;
+    use crate::sharing::{Burst, WHOLE};
 
     fn tenant(id: u32, class: Class, spatial: bool, slices: bool) -> TenantView {
         let wanted = Span::from_millis(1);
