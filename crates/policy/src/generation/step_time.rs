@@ -156,13 +156,14 @@ impl Learned {
     }
 
     /// What a step that must not be late is taken to last longer than predicted, as a part of the prediction. Text of two
-    /// hundred tokens is in time only if two hundred steps are, so the worst step seen lately counts, not the usual error.
+    /// hundred tokens is in time only if two hundred steps are, so the worst step seen lately counts, and at least six mean errors:
+    /// of normal ones, one in a million is larger.
     /// Steps that start earlier by this cost nothing: there are not more of them.
     pub fn guard(&self) -> f64 {
         if self.seen < FIRST {
             return WIDEST;
         }
-        (1.25 * self.overrun).max(3.0 * self.error).min(WIDEST)
+        (1.25 * self.overrun).max(6.0 * self.error).min(WIDEST)
     }
 
     /// A step took so long.
