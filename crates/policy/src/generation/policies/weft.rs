@@ -25,6 +25,9 @@ use self::view::{Group, Job, LONGEST, View, alone};
 use crate::generation::{Context, Policy, Reason, Stage};
 use crate::{GpuId, RequestId, Span, Time};
 
+/// What is due sooner than this is due now, and nothing is looked at again sooner: a hundredth of a short step. Without it a worker
+/// could be looked at every nanosecond.
+const SOON: Span = Span::from_micros(50);
 /// The part of a GPU that promised tokens may take, in thousandths. The rest is for prompts, and for what is not foreseen.
 const PROMISED: f64 = 950.0;
 
@@ -79,7 +82,7 @@ impl Policy for Weft {
                 }
             } else {
                 let begins = self.when(context, worker, &view, chosen.blocked);
-                if begins > context.start() {
+                if begins > context.start() + SOON {
                     return self.look_again(context, &view, begins - context.books.lead);
                 }
             }
@@ -144,8 +147,8 @@ impl Weft {
         let hopeless =
             view.jobs.iter().filter(|job| job.unseen).map(|job| job.deadline - job.alone - context.books.lead);
         // A nanosecond later it is certain.
-        let hopeless = hopeless.map(|at| at.max(context.now) + Span::from_nanos(1)).min().unwrap_or(Time::NEVER);
-        at.max(context.now + Span::from_nanos(1)).min(hopeless)
+        let hopeless = hopeless.map(|at| at + Span::from_nanos(1)).min().unwrap_or(Time::NEVER);
+        at.min(hopeless).max(context.now + SOON)
     }
 }
 
