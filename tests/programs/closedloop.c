@@ -1,5 +1,6 @@
 /* Launches kernels of --us microseconds for --seconds seconds, waiting for them after every --every launches, or whole
- * graphs of --every kernels with --graphs 1, and sleeping for --pause microseconds after each wait. Prints one line when it is done: how much it did is for whoever reads it.
+ * graphs of --every kernels with --graphs 1, and sleeping for --pause microseconds after each wait
+ * and for --between microseconds after each launch. Prints one line when it is done: how much it did is for whoever reads it.
  * With CLOSEDLOOP_LOG, keeps when every wait ended, by the wall clock, and how long its launches and it took, in
  * nanoseconds, as pairs of 64-bit words in that file, which also tells of a program that was killed. */
 #include "cuda.h"
@@ -36,6 +37,7 @@ int main(int count, char **arguments) {
     int every = option(count, arguments, "--every", 10);
     int graphs = option(count, arguments, "--graphs", 0);
     int pause = option(count, arguments, "--pause", 0);
+    int between = option(count, arguments, "--between", 0);
     if (every < 1) every = 1;
     cuda_start();
     CUfunction kernel = cuda_kernel(microseconds);
@@ -64,7 +66,10 @@ int main(int count, char **arguments) {
         if (graphs) {
             CHECK(CALL(cuGraphLaunch)(executable, stream));
         } else {
-            for (int i = 0; i < every; i++) cuda_launch(kernel, stream);
+            for (int i = 0; i < every; i++) {
+                cuda_launch(kernel, stream);
+                if (between) usleep(between);
+            }
         }
         launches += every;
         CHECK(CALL(cuStreamSynchronize)(stream));

@@ -353,8 +353,10 @@ fn programs_find_the_mps_server_or_are_told_why_not() {
         command.args(share).args(["--", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_CLIENT_PRIORITY"]);
         text(&command.env_remove("CUDA_MPS_PIPE_DIRECTORY").output().unwrap().stdout)
     };
-    assert!(pipe(&["--class", "latency"]).ends_with("node.mps/pipe 0\n"));
-    assert!(pipe(&["--class", "best-effort"]).ends_with("node.mps/pipe 1\n"));
+    assert_eq!(pipe(&["--class", "latency"]), "\n", "nothing is known of it");
+    assert_eq!(pipe(&["--class", "best-effort"]), "\n", "nobody shares the SMs with it");
+    assert!(pipe(&["--class", "latency", "--share", "space"]).ends_with("node.mps/pipe 0\n"));
+    assert!(pipe(&["--class", "best-effort", "--share", "spatial"]).ends_with("node.mps/pipe 1\n"));
     assert_eq!(pipe(&["--class", "best-effort", "--share", "temporal"]), "\n");
     assert_eq!(pipe(&[]), "\n", "standard programs have shares of time");
     assert!(pipe(&["--share", "space"]).ends_with("node.mps/pipe 0\n"));
@@ -415,9 +417,10 @@ fn what_a_program_is_like_decides_how_it_shares() {
     let mut machine = Machine::bare();
     machine.install_mps();
     machine.start_daemon();
-    let way = |class: &str, pause: &str| {
-        let words = ["--seconds", "600", "--us", "100", "--every", "20", "--pause", pause];
-        let _running = machine.start(&["--class", class, "--name", "seen"], "closedloop", &words);
+    const FILLS: [&str; 6] = ["--seconds", "600", "--us", "100", "--every", "20"];
+    let leaves_room = [&FILLS[..], &["--between", "400"]].concat();
+    let way = |class: &str, words: &[&str]| {
+        let _running = machine.start(&["--class", class, "--name", "seen"], "closedloop", words);
         // A latency program is to be known for the next time; a best-effort one beside it may have to wait for long.
         let known = if class == "latency" { Some(400) } else { None };
         let working = |machine: &Machine| machine.tenant("seen").filter(|tenant| tenant["launches"].as_u64() > known);
@@ -425,17 +428,24 @@ fn what_a_program_is_like_decides_how_it_shares() {
         tenant["share"]["way"].as_str().unwrap().to_owned()
     };
     let gone = || machine.wait("it to be gone", |machine| machine.tenant("seen").is_none().then_some(()));
-    for expected in ["space", "time", "time"] {
-        assert_eq!(way("latency", "0"), expected);
+    for (words, expected) in [(&FILLS[..], ["time", "time"]), (&leaves_room[..], ["time", "space"])] {
+        for expected in expected {
+            assert_eq!(way("latency", words), expected, "{words:?}");
+            gone();
+        }
+    }
+    assert_eq!(way("best-effort", &FILLS), "time", "nobody shares the SMs with it");
+    gone();
+    {
+        let _room = machine.start(&["--class", "latency", "--name", "room"], "closedloop", &leaves_room);
+        machine.wait("a program", |machine| machine.tenant("room"));
+        assert_eq!(way("best-effort", &FILLS), "space", "where the latency program is");
         gone();
     }
-    assert_eq!(way("latency", "1"), "space", "another command line is another program");
-    gone();
-
-    let words = ["--seconds", "600", "--us", "100", "--every", "20", "--pause", "0"];
-    let _fills = machine.start(&["--class", "latency", "--name", "fills"], "closedloop", &words);
+    machine.wait("it to be gone", |machine| machine.tenant("room").is_none().then_some(()));
+    let _fills = machine.start(&["--class", "latency", "--name", "fills"], "closedloop", &FILLS);
     machine.wait("a program", |machine| machine.tenant("fills"));
-    assert_eq!(way("best-effort", "2"), "time", "where the latency program is");
+    assert_eq!(way("best-effort", &FILLS), "time", "where the latency program is");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn bucket(tokens: u32) -> usize {
     let tokens = tokens.max(1);
     let octave = tokens.ilog2();
     // The two bits after the first one.
-    let quarter = (u64::from(tokens) * 4 >> octave) as usize & 3;
+    let quarter = ((u64::from(tokens) * 4) >> octave) as usize & 3;
     (octave as usize * 4 + quarter).min(BUCKETS - 1)
 }
 

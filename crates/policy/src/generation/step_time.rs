@@ -195,7 +195,7 @@ impl Learned {
         }
         for place in PLACES {
             let own = &mut self.covariance[place][place];
-            *own = (*own + DRIFT * DRIFT).min(UNSURE * UNSURE).max(DRIFT * DRIFT);
+            *own = (*own + DRIFT * DRIFT).clamp(DRIFT * DRIFT, UNSURE * UNSURE);
         }
     }
 }
@@ -214,7 +214,7 @@ mod tests {
         };
         let load = |step: u64| {
             let sequences = 1 + step * 7 % 40;
-            let prefill = if step % 3 == 0 { step * 37 % 900 } else { 0 };
+            let prefill = if step.is_multiple_of(3) { step * 37 % 900 } else { 0 };
             let pairs = prefill * (step * 331 % 5_000);
             Load { prefill, sequences, cached: sequences * (200 + step % 800), pairs }
         };
