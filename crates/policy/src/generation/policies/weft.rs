@@ -5,7 +5,7 @@
 //! fewer steps, each with more sequences, for the same tokens. Steps of several models on one GPU are laid out backwards from
 //! their due tokens.
 //!
-//! *Prompts run at once*, those due first before others, in chunks as long as the due tokens and [`LONGEST`] leave room for.
+//! *Prompts run at once*, those due first before others, in chunks as long as the due tokens and `LONGEST` leave room for.
 //! Sequences that decode come along, because their tokens cost less than a step of their own.
 //!
 //! *First tokens that cannot all be in time:* the longest prompts give way until the others can be (Moore and Hodgson's rule,
@@ -15,7 +15,7 @@
 //! if the cache holds what they are expected to need.
 //!
 //! *Work ahead is insurance.* What has been decoded early leaves more of the GPU to prompts that come in a burst. When what is
-//! due soon and a burst as seen lately do not fit together, steps are not deferred. See [`Bursts`].
+//! due soon and a burst as seen lately do not fit together, steps are not deferred. See `Bursts`.
 
 mod view;
 mod bursts;
