@@ -325,7 +325,10 @@ impl Group {
             let soonest = start + Span::from_nanos((self.terms.floor + token.own) as u64);
             if token.deadline < soonest {
                 // Too late already: as if the token before had come just now.
-                token.deadline = start + Span::from_nanos((token.due.tpot).max(self.step) as u64);
+                // At the times at which it would be due again, which do not move: else it would wait for ever.
+                let period = (token.due.tpot.max(self.step) as u64).max(1);
+                let missed = (soonest - token.deadline).nanos().div_ceil(period);
+                token.deadline += Span::from_nanos(period * missed);
             }
         }
         self.tokens.sort_unstable_by_key(|token| (token.deadline, token.id));
